@@ -33,7 +33,7 @@ function testFiles(dir) {
 async function main() {
   const builds = [
     { ...common, entryPoints: { extension: 'src/extension/extension.ts' }, outdir: 'dist', external: ['vscode'] },
-    { ...common, entryPoints: { agent: 'src/agent/main.ts' }, outdir: 'dist', external: optionalNatives },
+    { ...common, entryPoints: { agent: 'src/agent/main.ts', 'petri-client': 'src/client/client.ts' }, outdir: 'dist', external: optionalNatives },
     {
       ...common,
       entryPoints: { petri: 'src/cli/petri.ts', 'petri-cli': 'src/cli/main.ts' },

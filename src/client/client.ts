@@ -43,7 +43,8 @@ export interface CallOptions {
 
 export interface ExecSession {
   readonly result: Promise<ExecRecord>;
-  write(data: Uint8Array): void;
+  /** Resolves when the socket took the bytes: wait for it between chunks to keep memory bounded. */
+  write(data: Uint8Array): Promise<void>;
   end(): void;
   resize(columns: number, rows: number): void;
 }
@@ -205,7 +206,10 @@ class RpcClient implements PetriClient {
     const notify = (method: string, params: object): void => void this.connection.sendNotification(method, { stream, ...params });
     return {
       result,
-      write: (data) => notify(notifications.execStdin, { data: Buffer.from(data).toString('base64') }),
+      write: async (data) => {
+        await this.connection.sendNotification(notifications.execStdin, { stream, data: Buffer.from(data).toString('base64') });
+        if (this.socket.writableNeedDrain) await new Promise((resolve) => this.socket.once('drain', resolve).once('close', resolve));
+      },
       end: () => notify(notifications.execStdin, { end: true }),
       resize: (columns, rows) => notify(notifications.execResize, { columns, rows }),
     };

@@ -112,6 +112,12 @@ export const sandboxRecord = z.object({
   network: networkMode,
   /** The user inside: `name` or `uid[:gid]`; empty for the image's default. */
   user: z.string(),
+  /** The state that the bookkeeping inside starts from (a git tree id); the host has all of it. */
+  knownTree: z.string(),
+  /** Owner of the workspace's files inside. */
+  fileOwner: z.object({ uid: z.number().int(), gid: z.number().int() }),
+  /** Ignored paths that belong to the workspace. */
+  include: z.array(z.string()),
   /** The image the current container was started from: the workspace layer or a snapshot. */
   startImage: z.string(),
   /** Counts the containers this sandbox had: 1, and one more for each rollback. */
@@ -273,6 +279,8 @@ export const promotionRecord = z.object({
   conflicts: z.array(z.object({ path: z.string(), reason: z.string() })),
   /** The undo point: the workspace's tree before and after `local`. */
   undo: z.object({ before: z.string(), after: z.string() }).nullable(),
+  /** A write to the workspace that has begun and not ended: what a restarted agent finishes or takes back. */
+  writing: z.object({ before: z.string(), after: z.string(), purpose: z.enum(['apply', 'undo']) }).nullable(),
   problem: z.string().nullable(),
   createdAt: time,
   endedAt: time.nullable(),

@@ -43,7 +43,8 @@ export interface ClientHandle {
 }
 
 export interface InputSink {
-  write(data: Uint8Array): void;
+  /** Resolves when the bytes are handed on; until then the client is not read further. */
+  write(data: Uint8Array): Promise<void>;
   end(): void;
   resize(columns: number, rows: number): void;
 }
@@ -54,6 +55,9 @@ export type Handlers = {
 
 /** How long a new connection may take to shake hands, ms. */
 const handshakeDeadlineMs = 5000;
+/** Input on its way into a sandbox before the client is paused, bytes; messages kept for executions that have not begun. */
+const maxUnwrittenBytes = 4 * 1024 * 1024;
+const maxEarly = 256;
 const envelope = z.object({ input: z.unknown(), progress: z.string().max(100).optional() });
 
 export class AgentServer {
@@ -104,6 +108,9 @@ export class AgentServer {
 class Client implements ClientHandle {
   private readonly connection: MessageConnection;
   private readonly inputs = new Map<string, InputSink>();
+  /** Input that came before its execution had begun, in order. */
+  private readonly early = new Map<string, ((sink: InputSink) => void)[]>();
+  private unwritten = 0;
   private welcome = false;
   private watching = false;
   private readonly deadline: NodeJS.Timeout;
@@ -148,6 +155,8 @@ class Client implements ClientHandle {
 
   onInput(stream: string, sink: InputSink): { dispose(): void } {
     this.inputs.set(stream, sink);
+    for (const deliver of this.early.get(stream) ?? []) deliver(sink);
+    this.early.delete(stream);
     return { dispose: () => this.inputs.delete(stream) };
   }
 
@@ -208,14 +217,34 @@ class Client implements ClientHandle {
     if (method === notifications.execStdin) {
       const m = execStdinMessage.safeParse(params);
       if (!m.success) return;
-      const sink = this.inputs.get(m.data.stream);
-      if (m.data.data !== undefined) sink?.write(Buffer.from(m.data.data, 'base64'));
-      if (m.data.end) sink?.end();
+      const data = m.data.data === undefined ? undefined : Buffer.from(m.data.data, 'base64');
+      this.deliver(m.data.stream, (sink) => {
+        if (data) this.write(sink, data);
+        if (m.data.end) sink.end();
+      });
     }
     if (method === notifications.execResize) {
       const m = execResizeMessage.safeParse(params);
-      if (m.success) this.inputs.get(m.data.stream)?.resize(m.data.columns, m.data.rows);
+      if (m.success) this.deliver(m.data.stream, (sink) => sink.resize(m.data.columns, m.data.rows));
     }
+  }
+
+  private deliver(stream: string, action: (sink: InputSink) => void): void {
+    const sink = this.inputs.get(stream);
+    if (sink) return action(sink);
+    const queue = this.early.get(stream) ?? [];
+    if (queue.length < maxEarly && (this.early.size < maxEarly || this.early.has(stream))) this.early.set(stream, [...queue, action]);
+  }
+
+  /** Hands input on; while much of it is not taken yet, nothing more is read from this client. */
+  private write(sink: InputSink, data: Buffer): void {
+    this.unwritten += data.length;
+    if (this.unwritten > maxUnwrittenBytes) this.socket.pause();
+    const done = (): void => {
+      this.unwritten -= data.length;
+      if (this.unwritten <= maxUnwrittenBytes) this.socket.resume();
+    };
+    sink.write(data).then(done, done);
   }
 }
 

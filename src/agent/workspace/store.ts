@@ -79,7 +79,8 @@ export interface WorkspaceStore {
 
   /** Contents of blobs, in order; one git process for all. */
   readBlobs(oids: Oid[]): AsyncIterable<{ oid: Oid; data: Buffer }>;
-  blobSize(oid: Oid): Promise<number>;
+  /** Sizes in bytes, by one git process. */
+  blobSizes(oids: Oid[]): Promise<Map<Oid, number>>;
   openBlob(oid: Oid): Readable;
   /** Writes a blob from a stream, at most `maxBytes` (error too-large). */
   writeBlob(data: Readable | Buffer, maxBytes?: number): Promise<Oid>;
@@ -95,6 +96,10 @@ export interface WorkspaceStore {
    * Errors: untrusted-data, too-large.
    */
   importPack(pack: Readable, tree: Oid, options: { maxBytes: number; signal?: AbortSignal }): Promise<void>;
+  /** A pack of everything that `tree` consists of, for another store. */
+  packAll(tree: Oid): Readable;
+  /** Ignore rules that are in no `.gitignore` of the workspace: `.git/info/exclude` and the user's global ones, as one text. */
+  ignoreRules(): Promise<string>;
   /** A pack of the trees (no blobs) that `tree` consists of: what a sandbox's bookkeeping needs to send only what is new. */
   packTrees(tree: Oid): Promise<Buffer>;
 
