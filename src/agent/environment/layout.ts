@@ -52,7 +52,7 @@ export const bookkeepingEnv: Record<string, string> = {
 /**
  * Lists what changed since the index was last right, feeds it to the index, writes the tree and prints `petri1 <tree>` and then, when the
  * tree is not the known one, a pack of what is new. `$1` is the known tree, the rest are pathspecs of ignored paths that belong to the workspace.
- * Nested repositories (entries that end in `/`) are taken file by file.
+ * Nested repositories (entries that end in `/`) are taken file by file; what is no file any more leaves the index.
  */
 export const extractScript = `
 set -e
@@ -64,16 +64,24 @@ list=/${petriFolder}/changed
 { git ls-files -m -d -o --exclude-standard -z
   if [ $# -gt 0 ]; then git ls-files -o -z -- "$@"; fi
 } > "$list"
-if grep -qz '/$' "$list"; then
-  grep -zv '/$' "$list" > "$list.files" || true
-  grep -z '/$' "$list" > "$list.nested"
-  xargs -0 -n 1 /bin/sh -c '
-    GIT_DIR="$1.git" GIT_WORK_TREE="$1" git ls-files -co --exclude-standard -z |
-      xargs -0 -n 1000 /bin/sh -c '"'"'d=$1; shift; for f; do printf "%s%s\\0" "$d" "$f"; done'"'"' sh "$1"
-  ' sh < "$list.nested" >> "$list.files"
-  mv "$list.files" "$list"
+if [ -s "$list" ]; then
+  rm -f "$list.files" "$list.gone" "$list.nested"
+  xargs -0 -n 1000 /bin/sh -c '
+    l=$1; shift
+    for f; do
+      if [ -h "$f" ] || [ -f "$f" ]; then printf "%s\\0" "$f" >> "$l.files"
+      else case "$f" in */) printf "%s\\0" "$f" >> "$l.nested" ;; *) printf "%s\\0" "$f" >> "$l.gone" ;; esac
+      fi
+    done' sh "$list" < "$list"
+  if [ -s "$list.nested" ]; then
+    xargs -0 -n 1 /bin/sh -c '
+      GIT_DIR="$1.git" GIT_WORK_TREE="$1" git ls-files -co --exclude-standard -z |
+        xargs -0 -n 1000 /bin/sh -c '"'"'d=$1; shift; for f; do if [ -h "$d$f" ] || [ -f "$d$f" ]; then printf "%s%s\\0" "$d" "$f"; fi; done'"'"' sh "$1"
+    ' sh < "$list.nested" >> "$list.files"
+  fi
+  if [ -s "$list.gone" ]; then git update-index --force-remove -z --stdin < "$list.gone"; fi
+  if [ -s "$list.files" ]; then git update-index --add --remove --replace -z --stdin < "$list.files"; fi
 fi
-if [ -s "$list" ]; then git update-index --add --remove --replace -z --stdin < "$list"; fi
 tree=$(git write-tree --missing-ok)
 printf 'petri1 %s\\n' "$tree"
 if [ "$tree" != "$known" ]; then
