@@ -35,7 +35,8 @@ function restrictions(folder, forbiddenGroups) {
           paths: Object.entries(owned)
             .filter(([, owner]) => !folder.startsWith(owner))
             .map(([name, owner]) => ({ name, message: `Only ${owner} imports ${name}.` })),
-          patterns: forbiddenGroups.length > 0 ? [{ group: forbiddenGroups, message: 'Against the import directions.' }] : [],
+          patterns:
+            forbiddenGroups.length > 0 ? [{ group: forbiddenGroups, message: 'Against the import directions.' }] : [],
         },
       ],
     },
@@ -45,7 +46,10 @@ function restrictions(folder, forbiddenGroups) {
 const folderRules = folders.map((folder) =>
   restrictions(
     `src/${folder}`,
-    folders.filter((f) => f !== folder && !may[folder].includes(f)).map((f) => `**/${f}/**`).concat(folder === 'protocol' ? ['node:*'] : []),
+    folders
+      .filter((f) => f !== folder && !may[folder].includes(f))
+      .map((f) => `**/${f}/**`)
+      .concat(folder === 'protocol' ? ['node:*'] : []),
   ),
 );
 const agentRules = agentLayers.map((layer, i) =>
@@ -72,10 +76,16 @@ export default tseslint.config(
       '@typescript-eslint/consistent-type-imports': 'error',
       '@typescript-eslint/no-floating-promises': 'error',
       '@typescript-eslint/require-await': 'off',
+      '@typescript-eslint/unbound-method': 'off',
+      '@typescript-eslint/no-unused-vars': ['error', { varsIgnorePattern: '^_', argsIgnorePattern: '^_' }],
     },
   },
   ...folderRules,
   ...agentRules,
   dockerRules,
-  { files: ['**/*.js', '**/*.mjs'], languageOptions: { globals: globals.node }, rules: { '@typescript-eslint/no-require-imports': 'off' } },
+  {
+    files: ['**/*.js', '**/*.mjs'],
+    languageOptions: { globals: globals.node },
+    rules: { '@typescript-eslint/no-require-imports': 'off' },
+  },
 );

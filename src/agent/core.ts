@@ -76,7 +76,9 @@ export async function buildCore(home: string, records: Records, stores: Stores):
   const promotions = new Promotions({ engine, environments, sandboxes, records, home, openStore: open });
   experiments.markInterrupted();
   await promotions.recover();
-  await reconcile({ engine, records, sandboxes, owner }, (s) => (s.owner.kind === 'user' ? null : `the ${s.owner.kind} it was made for was interrupted`));
+  await reconcile({ engine, records, sandboxes, owner }, (s) =>
+    s.owner.kind === 'user' ? null : `the ${s.owner.kind} it was made for was interrupted`,
+  );
   const watch = engine.watch(owner, (event) => {
     if (event.kind === 'oom') sandboxes.executions.noteOom(event.boxId);
     if (event.kind === 'died') sandboxes.noteDeath(event.boxId);

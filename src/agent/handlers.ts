@@ -52,7 +52,10 @@ export function createHandlers(context: AgentContext): Handlers {
     },
     'sandbox.list': async (input) => {
       const { sandboxes } = await context.core();
-      return sandboxes.list({ all: input.all, ...(input.workspace === undefined ? {} : { workspace: path.resolve(input.workspace) }) });
+      return sandboxes.list({
+        all: input.all,
+        ...(input.workspace === undefined ? {} : { workspace: path.resolve(input.workspace) }),
+      });
     },
     'sandbox.show': async (input) => (await context.core()).sandboxes.find(input.sandbox),
     'sandbox.exec': async (input, call) => {
@@ -68,7 +71,8 @@ export function createHandlers(context: AgentContext): Handlers {
           ...(input.cwd === undefined ? {} : { cwd: input.cwd }),
           ...(input.size === undefined ? {} : { size: input.size }),
           ...(input.timeoutMs === undefined ? {} : { timeoutMs: input.timeoutMs }),
-          output: (channel, data) => call.client.output({ stream: input.stream, channel, data: data.toString('base64') }),
+          output: (channel, data) =>
+            call.client.output({ stream: input.stream, channel, data: data.toString('base64') }),
           began: (handle) => {
             registration = call.client.onInput(input.stream, {
               write: (data) => handle.write(data),
@@ -82,7 +86,11 @@ export function createHandlers(context: AgentContext): Handlers {
       }
     },
     'sandbox.diff': async (input, call) =>
-      (await context.core()).sandboxes.diff(input.sandbox, { patch: input.patch, signal: call.signal, ...(input.paths ? { paths: input.paths } : {}) }),
+      (await context.core()).sandboxes.diff(input.sandbox, {
+        patch: input.patch,
+        signal: call.signal,
+        ...(input.paths ? { paths: input.paths } : {}),
+      }),
     'sandbox.snapshot': async (input) => (await context.core()).sandboxes.snapshot(input.sandbox, input.message),
     'sandbox.snapshots': async (input) => (await context.core()).sandboxes.snapshots(input.sandbox),
     'sandbox.rollback': async (input) => (await context.core()).sandboxes.rollback(input.sandbox, input.snapshot),
@@ -100,11 +108,17 @@ export function createHandlers(context: AgentContext): Handlers {
     },
     'experiment.run': async (input) => {
       const workspace = workspaceFolder(input.workspace);
-      return (await context.core()).experiments.start({ workspace, file: path.resolve(workspace, input.file), keep: input.keep });
+      return (await context.core()).experiments.start({
+        workspace,
+        file: path.resolve(workspace, input.file),
+        keep: input.keep,
+      });
     },
     'experiment.wait': async (input) => (await context.core()).experiments.wait(input.experiment),
     'experiment.list': async (input) =>
-      records.allExperiments().filter((e) => input.workspace === undefined || e.workspace === path.resolve(input.workspace)),
+      records
+        .allExperiments()
+        .filter((e) => input.workspace === undefined || e.workspace === path.resolve(input.workspace)),
     'experiment.show': async (input) => records.findExperiment(input.experiment),
     'experiment.cancel': async (input) => (await context.core()).experiments.cancel(input.experiment),
     promote: async (input, call) =>
@@ -116,7 +130,9 @@ export function createHandlers(context: AgentContext): Handlers {
         progress: (message) => call.progress({ message }),
       }),
     'promotion.list': async (input) =>
-      records.allPromotions().filter((p) => input.workspace === undefined || p.workspace === path.resolve(input.workspace)),
+      records
+        .allPromotions()
+        .filter((p) => input.workspace === undefined || p.workspace === path.resolve(input.workspace)),
     'promotion.show': async (input) => records.findPromotion(input.promotion),
     'promotion.undo': async (input) => (await context.core()).promotions.undo(input.promotion),
     prune: (input) => prune(context, input.all),
@@ -151,11 +167,13 @@ async function doctor(context: AgentContext): Promise<DoctorReport> {
       return b.labels[label.role] === 'sandbox' && (!record || !isLive(record));
     }).length;
     report.objects = { containers: boxes.length, images: images.length, orphans };
-    if (orphans > 0) report.problems.push({ message: `${orphans} containers have no owner any more.`, hint: 'Run `petri prune`.' });
+    if (orphans > 0)
+      report.problems.push({ message: `${orphans} containers have no owner any more.`, hint: 'Run `petri prune`.' });
     engine.dispose();
   } catch (error) {
     report.problems.push(problem(error));
-    if (error instanceof PetriError && Array.isArray(error.data['tried'])) report.tried = error.data['tried'] as DoctorReport['tried'];
+    if (error instanceof PetriError && Array.isArray(error.data['tried']))
+      report.tried = error.data['tried'] as DoctorReport['tried'];
   }
   return { ...report, state: report.problems.length === 0 ? 'ok' : 'trouble' };
 }
@@ -185,13 +203,24 @@ async function prune(context: AgentContext, all: boolean): Promise<PruneReport> 
     await engine.removeBox(box.id);
     report.containers++;
   }
-  const inUse = new Set([...live].flatMap((id) => [records.sandbox(id)?.startImage ?? '', ...(records.sandbox(id)?.snapshots.map((s) => s.imageId) ?? [])]));
+  const inUse = new Set(
+    [...live].flatMap((id) => [
+      records.sandbox(id)?.startImage ?? '',
+      ...(records.sandbox(id)?.snapshots.map((s) => s.imageId) ?? []),
+    ]),
+  );
   // Children first: an image that another is made of can't go before it.
-  const images = (await engine.listImages({ [label.owner]: owner })).sort((a, b) => b.layers - a.layers || b.createdAt.localeCompare(a.createdAt));
+  const images = (await engine.listImages({ [label.owner]: owner })).sort(
+    (a, b) => b.layers - a.layers || b.createdAt.localeCompare(a.createdAt),
+  );
   const newest = new Set<string>();
   for (const image of images.toSorted((a, b) => b.createdAt.localeCompare(a.createdAt))) {
     const workspace = image.labels[label.workspace] ?? '';
-    if (image.labels[label.role] === 'layer' && ![...newest].some((id) => images.find((i) => i.id === id)?.labels[label.workspace] === workspace)) newest.add(image.id);
+    if (
+      image.labels[label.role] === 'layer' &&
+      ![...newest].some((id) => images.find((i) => i.id === id)?.labels[label.workspace] === workspace)
+    )
+      newest.add(image.id);
   }
   for (const image of images) {
     if (inUse.has(image.id) || live.has(image.labels[label.sandbox] ?? '') || (!all && newest.has(image.id))) continue;

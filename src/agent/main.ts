@@ -76,7 +76,11 @@ async function main(): Promise<void> {
     }, idleMs);
   };
 
-  const server = new AgentServer(lock, createHandlers({ home, version: PETRI_VERSION, records, core: getCore, status, stop }), onActivity);
+  const server = new AgentServer(
+    lock,
+    createHandlers({ home, version: PETRI_VERSION, records, core: getCore, status, stop }),
+    onActivity,
+  );
   records.watch((event) => server.broadcast(event));
   for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) process.on(signal, stop);
   process.on('unhandledRejection', (reason) => console.error('unhandled:', reason));
@@ -84,7 +88,11 @@ async function main(): Promise<void> {
   publish();
   onActivity();
   // What an ended agent left is taken up without waiting for a caller; without an engine it waits for one.
-  if (liveSandboxes() > 0 || records.allExperiments().some((e) => e.state === 'running') || records.allPromotions().some((p) => p.writing !== null)) {
+  if (
+    liveSandboxes() > 0 ||
+    records.allExperiments().some((e) => e.state === 'running') ||
+    records.allPromotions().some((p) => p.writing !== null)
+  ) {
     getCore().catch((error: unknown) => console.error(messageOf(error)));
   }
 }

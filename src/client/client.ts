@@ -70,7 +70,9 @@ export async function connect(options: ConnectOptions): Promise<PetriClient> {
   const found = await tryConnect(home, options);
   if (found) return found;
   if (options.start === false) {
-    throw new PetriError('agent-unreachable', 'The agent is not running.', { hint: 'Any command that needs it starts it.' });
+    throw new PetriError('agent-unreachable', 'The agent is not running.', {
+      hint: 'Any command that needs it starts it.',
+    });
   }
   return startAgent(home, options.agentScript, () => tryConnect(home, options));
 }
@@ -116,7 +118,8 @@ async function handshake(socket: Socket, lock: LockFile, options: ConnectOptions
   }
   if (!answer.ok) {
     client.dispose();
-    if (answer.reason === 'token') throw new PetriError('unauthorized', 'The agent did not accept the token of its lock file.');
+    if (answer.reason === 'token')
+      throw new PetriError('unauthorized', 'The agent did not accept the token of its lock file.');
     throw new PetriError(
       'protocol-mismatch',
       `The running agent (${answer.version}) speaks protocol ${answer.protocol}, this program ${protocolVersion}.`,
@@ -142,7 +145,11 @@ class RpcClient implements PetriClient {
   ) {
     this.closed = new Promise((_, reject) => {
       connection.onClose(() => {
-        reject(new PetriError('agent-unreachable', 'The connection to the agent ended.', { hint: 'Try again: a new agent picks up where it was.' }));
+        reject(
+          new PetriError('agent-unreachable', 'The connection to the agent ended.', {
+            hint: 'Try again: a new agent picks up where it was.',
+          }),
+        );
         for (const listener of this.closeListeners) listener();
       });
     });
@@ -203,12 +210,17 @@ class RpcClient implements PetriClient {
         return record;
       })
       .finally(() => this.streams.delete(stream));
-    const notify = (method: string, params: object): void => void this.connection.sendNotification(method, { stream, ...params });
+    const notify = (method: string, params: object): void =>
+      void this.connection.sendNotification(method, { stream, ...params });
     return {
       result,
       write: async (data) => {
-        await this.connection.sendNotification(notifications.execStdin, { stream, data: Buffer.from(data).toString('base64') });
-        if (this.socket.writableNeedDrain) await new Promise((resolve) => this.socket.once('drain', resolve).once('close', resolve));
+        await this.connection.sendNotification(notifications.execStdin, {
+          stream,
+          data: Buffer.from(data).toString('base64'),
+        });
+        if (this.socket.writableNeedDrain)
+          await new Promise((resolve) => this.socket.once('drain', resolve).once('close', resolve));
       },
       end: () => notify(notifications.execStdin, { end: true }),
       resize: (columns, rows) => notify(notifications.execResize, { columns, rows }),

@@ -12,7 +12,11 @@ const startDeadlineMs = 15_000;
  * Starts the agent and connects as soon as it answers. When two callers start one each, the second agent sees the lock and ends;
  * both callers find the first. Errors: agent-unreachable, with the end of its log.
  */
-export async function startAgent<T>(home: string, script: string | undefined, tryConnect: () => Promise<T | undefined>): Promise<T> {
+export async function startAgent<T>(
+  home: string,
+  script: string | undefined,
+  tryConnect: () => Promise<T | undefined>,
+): Promise<T> {
   mkdirSync(home, { recursive: true, mode: 0o700 });
   const log = openSync(path.join(home, 'agent.log'), 'a', 0o600);
   const child = spawn(process.execPath, [script ?? path.join(__dirname, 'agent.js')], {
@@ -44,10 +48,14 @@ export async function startAgent<T>(home: string, script: string | undefined, tr
     await lockChange(home, 50);
   }
   const tail = agentLogTail(home);
-  throw new PetriError('agent-unreachable', `The agent did not start: ${failure ?? `no answer in ${startDeadlineMs / 1000} s`}.`, {
-    hint: `Its log is ${path.join(home, 'agent.log')}.`,
-    data: { log: tail },
-  });
+  throw new PetriError(
+    'agent-unreachable',
+    `The agent did not start: ${failure ?? `no answer in ${startDeadlineMs / 1000} s`}.`,
+    {
+      hint: `Its log is ${path.join(home, 'agent.log')}.`,
+      data: { log: tail },
+    },
+  );
 }
 
 /** Resolves when something changes in the folder, or after `ms` at the latest. */

@@ -150,7 +150,11 @@ export const operations = {
     z.object({ sandbox: ref, patch: z.boolean().default(false), paths: z.array(z.string()).optional() }),
     sandboxDiff,
   ),
-  'sandbox.snapshot': op('Save the state of a sandbox', z.object({ sandbox: ref, message: z.string().max(500).default('') }), snapshotRecord),
+  'sandbox.snapshot': op(
+    'Save the state of a sandbox',
+    z.object({ sandbox: ref, message: z.string().max(500).default('') }),
+    snapshotRecord,
+  ),
   'sandbox.snapshots': op('List the snapshots of a sandbox', z.object({ sandbox: ref }), z.array(snapshotRecord)),
   'sandbox.rollback': op('Return a sandbox to a snapshot', z.object({ sandbox: ref, snapshot: ref }), sandboxRecord, {
     destructive: true,
@@ -171,12 +175,19 @@ export const operations = {
     z.object({ workspace, file: z.string().min(1), keep: z.boolean().default(false) }),
     experimentRecord,
   ),
-  'experiment.wait': op('Wait until an experiment ends', z.object({ experiment: ref }), experimentRecord, { cli: false }),
+  'experiment.wait': op('Wait until an experiment ends', z.object({ experiment: ref }), experimentRecord, {
+    cli: false,
+  }),
   'experiment.list': op('List experiments', z.object({ workspace: workspace.optional() }), z.array(experimentRecord)),
   'experiment.show': op('Show one experiment', z.object({ experiment: ref }), experimentRecord),
-  'experiment.cancel': op('Stop an experiment and destroy its sandboxes', z.object({ experiment: ref }), experimentRecord, {
-    destructive: true,
-  }),
+  'experiment.cancel': op(
+    'Stop an experiment and destroy its sandboxes',
+    z.object({ experiment: ref }),
+    experimentRecord,
+    {
+      destructive: true,
+    },
+  ),
   promote: op(
     'Take the diff of a run or sandbox up the ladder',
     z.object({

@@ -185,7 +185,16 @@ export const artifactRecord = z.object({
 });
 export type ArtifactRecord = z.infer<typeof artifactRecord>;
 
-export const runState = z.enum(['waiting', 'preparing', 'running', 'checking', 'passed', 'failed', 'cancelled', 'interrupted']);
+export const runState = z.enum([
+  'waiting',
+  'preparing',
+  'running',
+  'checking',
+  'passed',
+  'failed',
+  'cancelled',
+  'interrupted',
+]);
 export type RunState = z.infer<typeof runState>;
 
 export const runRecord = z.object({

@@ -17,7 +17,6 @@ export function visible(text: string, oneLine = false): string {
 }
 
 const hostile =
-  // eslint-disable-next-line no-control-regex, no-misleading-character-class
   /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu;
 
 /** One line of text, made visible and cut to `max` characters with an ellipsis. */
@@ -38,7 +37,9 @@ export function pathText(path: BytePath): string {
   try {
     return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes).replaceAll('\\', '\\\\');
   } catch {
-    return Array.from(bytes, (b) => (b === 0x5c ? '\\\\' : b < 0x80 ? String.fromCharCode(b) : `\\x${b.toString(16)}`)).join('');
+    return Array.from(bytes, (b) =>
+      b === 0x5c ? '\\\\' : b < 0x80 ? String.fromCharCode(b) : `\\x${b.toString(16)}`,
+    ).join('');
   }
 }
 

@@ -44,10 +44,18 @@ export interface ExecOutputMessage {
   data: string;
 }
 /** Client → agent: input of an execution, base64; `end` closes it. */
-export const execStdinMessage = z.object({ stream: z.string(), data: z.string().optional(), end: z.boolean().optional() });
+export const execStdinMessage = z.object({
+  stream: z.string(),
+  data: z.string().optional(),
+  end: z.boolean().optional(),
+});
 export type ExecStdinMessage = z.infer<typeof execStdinMessage>;
 /** Client → agent: the terminal's size. */
-export const execResizeMessage = z.object({ stream: z.string(), columns: z.number().int().positive(), rows: z.number().int().positive() });
+export const execResizeMessage = z.object({
+  stream: z.string(),
+  columns: z.number().int().positive(),
+  rows: z.number().int().positive(),
+});
 export type ExecResizeMessage = z.infer<typeof execResizeMessage>;
 
 export const notifications = {

@@ -51,7 +51,10 @@ describe('journal', () => {
 
   it('skips a damaged line in the middle and keeps the rest', () => {
     const file = path.join(dir, 'j');
-    writeFileSync(file, '{"at":"1","kind":"run","id":"a","record":1}\n\0\0garbage\n{"at":"2","kind":"run","id":"b","record":2}\n');
+    writeFileSync(
+      file,
+      '{"at":"1","kind":"run","id":"a","record":1}\n\0\0garbage\n{"at":"2","kind":"run","id":"b","record":2}\n',
+    );
     assert.deepEqual(
       readAll(file).map((l) => l.id),
       ['a', 'b'],
@@ -117,12 +120,14 @@ describe('mutex', () => {
   it('runs tasks of one key one after the other, also after a failure', async () => {
     const mutex = new KeyedMutex();
     const order: string[] = [];
-    const task = (name: string, fail = false) => async (): Promise<void> => {
-      order.push(`+${name}`);
-      await new Promise((resolve) => setImmediate(resolve));
-      order.push(`-${name}`);
-      if (fail) throw new Error(name);
-    };
+    const task =
+      (name: string, fail = false) =>
+      async (): Promise<void> => {
+        order.push(`+${name}`);
+        await new Promise((resolve) => setImmediate(resolve));
+        order.push(`-${name}`);
+        if (fail) throw new Error(name);
+      };
     const failing = mutex.run('k', task('a', true));
     const second = mutex.run('k', task('b'));
     await assert.rejects(failing);

@@ -1,6 +1,15 @@
 /** The tar entries of workspace layers: files of a tree, a folder of the host, bookkeeping. */
 import { execFile } from 'node:child_process';
-import { createReadStream, lstatSync, mkdtempSync, readFileSync, readlinkSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  createReadStream,
+  lstatSync,
+  mkdtempSync,
+  readFileSync,
+  readlinkSync,
+  readdirSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
@@ -63,9 +72,21 @@ export async function* treeEntries(
     }
     const base = { path: `${prefix}/${file.path}` as BytePath, ...owner, mtimeMs: diskTime(root, file.path) ?? now };
     if (file.mode === '120000') {
-      yield { ...base, type: 'symlink', mode: 0o777, size: 0, link: (data ?? Buffer.alloc(0)).toString('latin1') as BytePath };
+      yield {
+        ...base,
+        type: 'symlink',
+        mode: 0o777,
+        size: 0,
+        link: (data ?? Buffer.alloc(0)).toString('latin1') as BytePath,
+      };
     } else {
-      yield { ...base, type: 'file', mode: file.mode === '100755' ? 0o755 : 0o644, size, content: data ?? store.openBlob(file.oid) };
+      yield {
+        ...base,
+        type: 'file',
+        mode: file.mode === '100755' ? 0o755 : 0o644,
+        size,
+        content: data ?? store.openBlob(file.oid),
+      };
     }
     onFile?.(++done);
   }
@@ -94,11 +115,27 @@ export function* folderEntries(from: string, prefix: string, owner: Owner): Gene
       const inside = `${name}/${bytes(entry.name)}`;
       if (entry.isDirectory()) stack.push([full, inside]);
       else if (entry.isSymbolicLink()) {
-        yield { path: inside as BytePath, type: 'symlink', mode: 0o777, ...owner, mtimeMs: now, size: 0, link: bytes(readlinkSync(full)) };
+        yield {
+          path: inside as BytePath,
+          type: 'symlink',
+          mode: 0o777,
+          ...owner,
+          mtimeMs: now,
+          size: 0,
+          link: bytes(readlinkSync(full)),
+        };
       } else if (entry.isFile()) {
         const stat = lstatSync(full);
         const content = stat.size <= maxBuffered ? readFileSync(full) : createReadStream(full);
-        yield { path: inside as BytePath, type: 'file', mode: stat.mode & 0o777, ...owner, mtimeMs: now, size: stat.size, content };
+        yield {
+          path: inside as BytePath,
+          type: 'file',
+          mode: stat.mode & 0o777,
+          ...owner,
+          mtimeMs: now,
+          size: stat.size,
+          content,
+        };
       }
     }
   }
@@ -124,8 +161,8 @@ export async function bookkeepingEntries(store: WorkspaceStore, tree: Oid): Prom
     writeFileSync(pack, await store.packTrees(tree));
     await run('git', ['index-pack', pack], { cwd: scratch, env: { PATH: process.env['PATH'], GIT_DIR: scratch } });
     return [
-      ...[petriFolder, at, `${at}/info`, `${at}/objects`, `${at}/objects/info`, `${at}/objects/pack`, `${at}/refs`].map((f) =>
-        folder(f, owner, now, f === petriFolder ? 0o700 : 0o755),
+      ...[petriFolder, at, `${at}/info`, `${at}/objects`, `${at}/objects/info`, `${at}/objects/pack`, `${at}/refs`].map(
+        (f) => folder(f, owner, now, f === petriFolder ? 0o700 : 0o755),
       ),
       file('HEAD', Buffer.from('ref: refs/heads/petri\n')),
       file('config', Buffer.from(bookkeepingConfig)),

@@ -52,7 +52,10 @@ export class Dependencies {
     options: { signal?: AbortSignal; progress?(p: Progress): void },
   ): Promise<{ image: Image; key: string }> {
     const commands = [settings.environment.setup ?? []].flat();
-    const wanted = picomatch(settings.environment.manifests ?? usualManifests, { dot: true, ignore: ['**/node_modules/**'] });
+    const wanted = picomatch(settings.environment.manifests ?? usualManifests, {
+      dot: true,
+      ignore: ['**/node_modules/**'],
+    });
     const files = (await store.entries(tree)).filter((e) => wanted(pathText(e.path)));
     const key = contentKey('dependencies', 1, base.id, commands, files);
     const tag = layerTag(this.owner, key);
@@ -63,7 +66,11 @@ export class Dependencies {
     const box = await this.engine.createBox({
       name: `petri-setup-${key.slice(0, 12)}-${Date.now().toString(36)}`,
       image: base,
-      labels: { [label.owner]: this.owner, [label.role]: 'bake', [label.expires]: new Date(Date.now() + setupDeadlineMs).toISOString() },
+      labels: {
+        [label.owner]: this.owner,
+        [label.role]: 'bake',
+        [label.expires]: new Date(Date.now() + setupDeadlineMs).toISOString(),
+      },
       network: 'open',
       tier: 'container',
       env: {},
@@ -80,7 +87,12 @@ export class Dependencies {
       if (options.signal?.aborted) throw cancelled('Installing dependencies');
       const image = await this.engine.commitBox(box.id, {
         tag,
-        labels: { [label.owner]: this.owner, [label.role]: 'layer', [label.key]: key, [label.workspace]: store.workspace },
+        labels: {
+          [label.owner]: this.owner,
+          [label.role]: 'layer',
+          [label.key]: key,
+          [label.workspace]: store.workspace,
+        },
       });
       return { image, key };
     } catch (error) {

@@ -21,6 +21,7 @@ import { Dependencies } from './dependencies';
 import { chooseImage, Images } from './images';
 import { contentKey, layerLabels, layerTag, readMeta, type LayerMeta } from './layers';
 import { settle } from './settle';
+import { Shared } from './shared';
 import { workspacePrefix } from './layout';
 
 export interface EnvironmentRequest {
@@ -64,6 +65,7 @@ export class Environments {
   private readonly dependencies: Dependencies;
   private readonly baking = new KeyedMutex();
   private readonly settling = new Map<string, Promise<void>>();
+  private readonly captures = new Map<string, Shared<WorkspaceState>>();
   private readonly abort = new AbortController();
 
   constructor(
@@ -80,13 +82,16 @@ export class Environments {
     const { settings, signal, progress } = request;
     const store = await this.openStore(request.workspace);
     const ref = request.image ?? settings.environment.image ?? chooseImage(request.workspace);
-    const [base, state, repository] = await Promise.all([
+    const [base, { state, repository }] = await Promise.all([
       this.images.get(ref, { ...(signal ? { signal } : {}), ...(progress ? { progress } : {}) }),
-      request.state ?? store.capture({ include: settings.environment.include, ...(signal ? { signal } : {}) }),
-      settings.environment.history === 0 ? null : repositoryFingerprint(request.workspace),
+      this.present(store, request),
     ]);
+    if (signal?.aborted) throw cancelled();
     const setup = settings.environment.setup;
-    const below = setup === undefined ? { image: base, key: null } : await this.dependencies.layer(base, store, state.tree, settings, request);
+    const below =
+      setup === undefined
+        ? { image: base, key: null }
+        : await this.dependencies.layer(base, store, state.tree, settings, request);
     const image = await this.workspaceLayer(store, below.image, state.tree, repository, request);
     const meta = readMeta(image);
     return {
@@ -107,6 +112,24 @@ export class Environments {
     };
   }
 
+  /** The state to bake, and what its `.git` depends on. Callers at the same time share one capture that began after they asked. */
+  private async present(store: WorkspaceStore, request: EnvironmentRequest): Promise<WorkspaceState> {
+    const { include, history } = request.settings.environment;
+    const fingerprint = (): Promise<string | null> =>
+      history === 0 ? Promise.resolve(null) : repositoryFingerprint(request.workspace);
+    if (request.state) return { state: request.state, repository: await fingerprint() };
+    const key = contentKey(request.workspace, include, history === 0);
+    let shared = this.captures.get(key);
+    if (!shared) {
+      shared = new Shared(async () => {
+        const [state, repository] = await Promise.all([store.capture({ include }), fingerprint()]);
+        return { state, repository };
+      });
+      this.captures.set(key, shared);
+    }
+    return shared.get();
+  }
+
   /** Waits until no layer is being settled. */
   async settledAll(): Promise<void> {
     await Promise.allSettled(this.settling.values());
@@ -119,7 +142,13 @@ export class Environments {
   }
 
   /** The baked image of a state: cached, or a small layer on a cached one, or a full one. */
-  private async workspaceLayer(store: WorkspaceStore, below: Image, tree: Oid, repository: string | null, request: EnvironmentRequest): Promise<Image> {
+  private async workspaceLayer(
+    store: WorkspaceStore,
+    below: Image,
+    tree: Oid,
+    repository: string | null,
+    request: EnvironmentRequest,
+  ): Promise<Image> {
     const owner = await this.images.userOf(below);
     const key = contentKey('workspace', 1, below.id, tree, repository, request.settings.environment.history, owner);
     const tag = layerTag(this.owner, key);
@@ -142,12 +171,20 @@ export class Environments {
   /** The new state as a layer on the nearest earlier one; undefined when none is near enough. */
   private async addSmallLayer(make: Making): Promise<Image | undefined> {
     const { store, below, tree, repository, owner, request } = make;
-    const candidates = (await this.engine.listImages({ [label.owner]: this.owner, [label.role]: 'layer', [label.workspace]: request.workspace }))
+    const candidates = (
+      await this.engine.listImages({
+        [label.owner]: this.owner,
+        [label.role]: 'layer',
+        [label.workspace]: request.workspace,
+      })
+    )
       .map((image) => ({ image, meta: readMeta(image) }))
       .filter((c): c is { image: Image; meta: LayerMeta } => c.meta !== undefined && c.meta.below === below.id)
       .filter(({ meta, image }) => meta.repository === repository && meta.depth < maxDepth && image.layers < maxLayers)
       .filter(({ meta }) => meta.uid === owner.uid && meta.gid === owner.gid)
-      .sort((a, b) => Number(b.meta.settled) - Number(a.meta.settled) || b.image.createdAt.localeCompare(a.image.createdAt))
+      .sort(
+        (a, b) => Number(b.meta.settled) - Number(a.meta.settled) || b.image.createdAt.localeCompare(a.image.createdAt),
+      )
       .slice(0, 4);
     const total = candidates.length > 0 ? (await store.entries(tree)).length : 0;
     for (const { image, meta } of candidates) {
@@ -160,7 +197,8 @@ export class Environments {
       if (changes.length > Math.max(maxChangedFloor, total * maxChangedPart)) continue;
       const files: FileToWrite[] = changes.flatMap((c) => (c.after ? [{ path: c.path, ...c.after }] : []));
       const gone = changes.filter((c) => !c.after).map((c) => c.path);
-      const removals = gone.length > 0 ? withEmptyFolders(gone, new Set((await store.entries(tree)).map((e) => e.path))) : [];
+      const removals =
+        gone.length > 0 ? withEmptyFolders(gone, new Set((await store.entries(tree)).map((e) => e.path))) : [];
       return this.engine.addLayer({
         parent: image,
         tag: make.tag,
@@ -183,7 +221,16 @@ export class Environments {
       const hasRepository = repository !== null && (await store.exportRepository(scratch, history));
       const files = await store.entries(tree);
       const bookkeeping = await bookkeepingEntries(store, tree);
-      const meta: LayerMeta = { v: 1, tree, known: tree, repository, below: below.id, depth: 0, settled: false, ...owner };
+      const meta: LayerMeta = {
+        v: 1,
+        tree,
+        known: tree,
+        repository,
+        below: below.id,
+        depth: 0,
+        settled: false,
+        ...owner,
+      };
       const image = await this.engine.addLayer({
         parent: below,
         tag,
@@ -192,7 +239,8 @@ export class Environments {
           packTar(
             (async function* (): AsyncGenerator<TarEntry> {
               yield* treeEntries(store, files, workspacePrefix, owner, (done) => {
-                if (done % 500 === 0) request.progress?.({ message: 'Baking the workspace', done, total: files.length });
+                if (done % 500 === 0)
+                  request.progress?.({ message: 'Baking the workspace', done, total: files.length });
               });
               if (hasRepository) yield* folderEntries(scratch, `${workspacePrefix}/.git`, owner);
               yield* bookkeeping;
@@ -222,6 +270,11 @@ export class Environments {
   }
 }
 
+interface WorkspaceState {
+  state: { tree: Oid; commit: string | null };
+  repository: string | null;
+}
+
 interface Making {
   store: WorkspaceStore;
   below: Image;
@@ -234,7 +287,10 @@ interface Making {
 }
 
 function optional(request: EnvironmentRequest): { signal?: AbortSignal; progress?(p: Progress): void } {
-  return { ...(request.signal ? { signal: request.signal } : {}), ...(request.progress ? { progress: request.progress } : {}) };
+  return {
+    ...(request.signal ? { signal: request.signal } : {}),
+    ...(request.progress ? { progress: request.progress } : {}),
+  };
 }
 
 /** The removed paths, each raised to the highest folder that holds nothing any more. */
@@ -288,6 +344,7 @@ export function workspaceFolder(folder: string): string {
   } catch {
     // Told below.
   }
-  throw new PetriError('workspace-missing', `The workspace folder ${folder} does not exist.`, { hint: 'Name an existing folder with --workspace.' });
+  throw new PetriError('workspace-missing', `The workspace folder ${folder} does not exist.`, {
+    hint: 'Name an existing folder with --workspace.',
+  });
 }
-

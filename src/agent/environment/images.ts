@@ -68,13 +68,20 @@ export class Images {
       lifetimeMs: 60_000,
     });
     try {
-      const handle = await this.engine.exec(box.id, { command: ['/bin/sh', '-c', 'id -u; id -g'], user: image.user, cwd: '/' });
+      const handle = await this.engine.exec(box.id, {
+        command: ['/bin/sh', '-c', 'id -u; id -g'],
+        user: image.user,
+        cwd: '/',
+      });
       handle.stderr.resume();
       let text = '';
       for await (const part of handle.stdout) text = (text + String(part)).slice(0, 100);
       const m = /^(\d{1,9})\n(\d{1,9})\n$/.exec(text);
       if ((await handle.exit) !== 0 || !m) {
-        throw new PetriError('engine-failed', `The user "${image.user}" of image ${image.ref} does not exist inside it.`);
+        throw new PetriError(
+          'engine-failed',
+          `The user "${image.user}" of image ${image.ref} does not exist inside it.`,
+        );
       }
       return { uid: Number(m[1]), gid: Number(m[2]) };
     } finally {

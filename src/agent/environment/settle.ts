@@ -16,7 +16,11 @@ export async function settle(
   const box = await engine.createBox({
     name: `petri-settle-${image.id.slice(7, 19)}-${Date.now().toString(36)}`,
     image,
-    labels: { [label.owner]: owner, [label.role]: 'bake', [label.expires]: new Date(Date.now() + 600_000).toISOString() },
+    labels: {
+      [label.owner]: owner,
+      [label.role]: 'bake',
+      [label.expires]: new Date(Date.now() + 600_000).toISOString(),
+    },
     network: 'none',
     tier: 'container',
     env: {},
@@ -37,7 +41,8 @@ export async function settle(
     handle.stderr.resume();
     handle.stdout.resume();
     const code = await handle.exit.finally(() => options.signal.removeEventListener('abort', stop));
-    if (code === 0 && !options.signal.aborted) await engine.commitBox(box.id, { tag: options.tag, labels: options.labels });
+    if (code === 0 && !options.signal.aborted)
+      await engine.commitBox(box.id, { tag: options.tag, labels: options.labels });
   } catch (error) {
     if (!options.signal.aborted) throw error;
   } finally {

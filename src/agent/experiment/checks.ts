@@ -54,7 +54,10 @@ async function runCheck(check: CheckInput, context: CheckContext): Promise<Check
   const output = new Tail(keptOutputBytes);
   const began = Date.now();
   for (const command of [check.run].flat()) {
-    const left = smallest(context.timeLeft(), check.timeout === undefined ? undefined : check.timeout - (Date.now() - began));
+    const left = smallest(
+      context.timeLeft(),
+      check.timeout === undefined ? undefined : check.timeout - (Date.now() - began),
+    );
     if (left !== undefined && left <= 0) {
       result.breach = 'timeout';
       break;
@@ -75,11 +78,16 @@ async function runCheck(check: CheckInput, context: CheckContext): Promise<Check
   const box = sandbox.containerId ?? '';
   if (check.report) result.tests = await readReport(check.report, output, engine, box, result.problems);
   for (const [name, source] of Object.entries(check.metrics ?? {})) {
-    const read = await readMetric(source, output.text(), (file) => readSandboxFile(engine, box, file, maxMetricFileBytes));
+    const read = await readMetric(source, output.text(), (file) =>
+      readSandboxFile(engine, box, file, maxMetricFileBytes),
+    );
     if (read.value === null) result.problems.push(`metric ${name}: ${read.problem}`);
     else result.metrics[name] = read.value;
   }
-  result.passed = result.exitCode === check.exitCode && result.breach === null && (result.tests === null || result.tests.failed === 0);
+  result.passed =
+    result.exitCode === check.exitCode &&
+    result.breach === null &&
+    (result.tests === null || result.tests.failed === 0);
   if (check.report && result.tests === null && check.exitCode === 0) result.passed = false;
   return result;
 }
@@ -92,7 +100,8 @@ async function readReport(
   problems: string[],
 ): Promise<TestReport | null> {
   try {
-    const data = report.path === undefined ? output.bytes() : await readSandboxFile(engine, box, report.path, maxReportBytes);
+    const data =
+      report.path === undefined ? output.bytes() : await readSandboxFile(engine, box, report.path, maxReportBytes);
     return report.format === 'junit' ? parseJUnit(data) : await parseTap(data.toString('utf8'));
   } catch (error) {
     if (!(error instanceof PetriError)) throw error;

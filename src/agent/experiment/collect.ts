@@ -19,7 +19,12 @@ const maxFiles = 5000;
  * Copies what matches into `folder`. The names on this machine are numbers, so no name from inside ever becomes a path here; the record
  * keeps the real one. Gives what was kept and what was not, in words.
  */
-export async function collectArtifacts(engine: Engine, box: string, globs: string[], folder: string): Promise<{ kept: ArtifactRecord[]; problems: string[] }> {
+export async function collectArtifacts(
+  engine: Engine,
+  box: string,
+  globs: string[],
+  folder: string,
+): Promise<{ kept: ArtifactRecord[]; problems: string[] }> {
   const kept: ArtifactRecord[] = [];
   const problems: string[] = [];
   if (globs.length === 0) return { kept, problems };
@@ -30,7 +35,10 @@ export async function collectArtifacts(engine: Engine, box: string, globs: strin
     const from = path.posix.join(workdir, prefix);
     try {
       for await (const entry of unpackTar(await engine.getArchive(box, from), { maxBytes: 4 * maxBytes })) {
-        const inside = prefix === '' ? entry.path.replace(/^workspace\//, '') : path.posix.join(path.posix.dirname(prefix), entry.path);
+        const inside =
+          prefix === ''
+            ? entry.path.replace(/^workspace\//, '')
+            : path.posix.join(path.posix.dirname(prefix), entry.path);
         const name = pathText(inside as typeof entry.path);
         if (entry.type !== 'file' || seen.has(name) || !matches(name)) {
           await entry.skip();

@@ -43,7 +43,12 @@ export class Experiments {
     const patches = await readPatches(file, path.dirname(input.file));
     const checks = file.checks ?? settings.checks;
     const id = newId('e');
-    const base = typeof file.base === 'string' ? { kind: 'workspace' as const, ref: null } : 'commit' in file.base ? { kind: 'commit' as const, ref: file.base.commit } : { kind: 'snapshot' as const, ref: file.base.snapshot };
+    const base =
+      typeof file.base === 'string'
+        ? { kind: 'workspace' as const, ref: null }
+        : 'commit' in file.base
+          ? { kind: 'commit' as const, ref: file.base.commit }
+          : { kind: 'snapshot' as const, ref: file.base.snapshot };
     const experiment = records.putExperiment({
       id,
       name: path.basename(input.file).replace(/\.experiment\.jsonc?$|\.jsonc?$/, ''),
@@ -66,7 +71,15 @@ export class Experiments {
     });
     for (const approach of file.approaches) records.putRun(newRun(id, approach.name));
     const abort = new AbortController();
-    const done = this.conduct(records.findExperiment(experiment.id), file, settings, checks, patches, input.keep, abort.signal).finally(() => this.active.delete(id));
+    const done = this.conduct(
+      records.findExperiment(experiment.id),
+      file,
+      settings,
+      checks,
+      patches,
+      input.keep,
+      abort.signal,
+    ).finally(() => this.active.delete(id));
     this.active.set(id, { abort, done });
     done.catch((error: unknown) => console.error(`experiment ${id}:`, error));
     return records.findExperiment(id);
@@ -92,7 +105,14 @@ export class Experiments {
       if (experiment.state !== 'running') continue;
       const now = new Date().toISOString();
       for (const run of experiment.runs) {
-        if (run.endedAt === null) records.putRun({ ...run, state: 'interrupted', endedAt: now, verdict: 'interrupted', problem: 'The agent ended while it ran.' });
+        if (run.endedAt === null)
+          records.putRun({
+            ...run,
+            state: 'interrupted',
+            endedAt: now,
+            verdict: 'interrupted',
+            problem: 'The agent ended while it ran.',
+          });
       }
       const { runs, ...head } = records.findExperiment(experiment.id);
       const ranking = rankRuns(runs, head.metrics);
@@ -127,7 +147,11 @@ export class Experiments {
     try {
       const environment = await this.environment(experiment, file, settings, signal);
       await environment.store.keep(`experiment/${id}/base`, environment.identity.tree);
-      records.putExperiment({ ...experiment, environment: environment.identity, base: { ...experiment.base, tree: environment.identity.tree } });
+      records.putExperiment({
+        ...experiment,
+        environment: environment.identity,
+        base: { ...experiment.base, tree: environment.identity.tree },
+      });
       const plans: RunPlan[] = experiment.runs.map((run, i) => ({
         run: { ...run, baseTree: environment.identity.tree },
         approach: file.approaches[i] ?? { name: run.name, run: 'true' },
@@ -146,7 +170,13 @@ export class Experiments {
     } catch (error) {
       for (const run of records.findExperiment(id).runs) {
         if (run.endedAt === null) {
-          records.putRun({ ...run, state: isCancelled(error) ? 'cancelled' : 'failed', verdict: isCancelled(error) ? 'cancelled' : 'did not start', problem: messageOf(error), endedAt: new Date().toISOString() });
+          records.putRun({
+            ...run,
+            state: isCancelled(error) ? 'cancelled' : 'failed',
+            verdict: isCancelled(error) ? 'cancelled' : 'did not start',
+            problem: messageOf(error),
+            endedAt: new Date().toISOString(),
+          });
         }
       }
       const problem = error instanceof PetriError && error.hint ? `${error.message} ${error.hint}` : messageOf(error);
@@ -159,7 +189,11 @@ export class Experiments {
     const experiment = records.findExperiment(id);
     const ranking = rankRuns(experiment.runs, experiment.metrics);
     for (const run of experiment.runs) {
-      records.putRun({ ...run, rank: ranking.ranks.get(run.id) ?? null, verdict: ranking.verdicts.get(run.id) ?? run.verdict });
+      records.putRun({
+        ...run,
+        rank: ranking.ranks.get(run.id) ?? null,
+        verdict: ranking.verdicts.get(run.id) ?? run.verdict,
+      });
     }
     return records.putExperiment({
       ...records.findExperiment(id),
@@ -172,7 +206,12 @@ export class Experiments {
   }
 
   /** The one environment of all approaches. */
-  private async environment(experiment: ExperimentRecord, file: ExperimentFile, settings: PetriFile, signal: AbortSignal): Promise<Environment> {
+  private async environment(
+    experiment: ExperimentRecord,
+    file: ExperimentFile,
+    settings: PetriFile,
+    signal: AbortSignal,
+  ): Promise<Environment> {
     const { environments, sandboxes, engine } = this.context;
     const store = await this.context.openStore(experiment.workspace);
     const request = {
@@ -188,13 +227,17 @@ export class Experiments {
       },
     };
     if (typeof file.base === 'string') return environments.prepare(request);
-    if ('commit' in file.base) return environments.prepare({ ...request, state: await store.importCommit(file.base.commit) });
+    if ('commit' in file.base)
+      return environments.prepare({ ...request, state: await store.importCommit(file.base.commit) });
     const { snapshot, sandbox } = sandboxes.findSnapshot(file.base.snapshot);
     if (sandbox.workspace !== experiment.workspace) {
       throw new PetriError('usage', `Snapshot ${snapshot.id} is of another workspace (${sandbox.workspace}).`);
     }
     const image = await engine.findImage(snapshot.imageId);
-    if (!image) throw new PetriError('state', `Snapshot ${snapshot.id} is no longer in the engine.`, { hint: 'Its sandbox was destroyed.' });
+    if (!image)
+      throw new PetriError('state', `Snapshot ${snapshot.id} is no longer in the engine.`, {
+        hint: 'Its sandbox was destroyed.',
+      });
     return {
       image,
       identity: { ...sandbox.environment, tree: await sandboxes.snapshotTree(snapshot.id) },
@@ -220,7 +263,9 @@ export function mergeLimits(...inputs: (LimitsInput | undefined)[]): Limits {
 }
 
 function declaredMetrics(checks: CheckInput[]): MetricDeclaration[] {
-  return checks.flatMap((c) => Object.entries(c.metrics ?? {}).map(([name, source]) => ({ name, better: source.better })));
+  return checks.flatMap((c) =>
+    Object.entries(c.metrics ?? {}).map(([name, source]) => ({ name, better: source.better })),
+  );
 }
 
 /** Patch files are read before anything starts, so that a missing one is told at once. */
@@ -230,8 +275,15 @@ async function readPatches(file: ExperimentFile, folder: string): Promise<Map<st
     if (!('patch' in approach)) continue;
     const name = path.resolve(folder, approach.patch);
     const info = await stat(name).catch(() => undefined);
-    if (!info?.isFile()) throw new PetriError('not-found', `The patch file of "${approach.name}", ${approach.patch}, does not exist.`, { hint: 'Its path is relative to the experiment file.' });
-    if (info.size > maxPatchFileBytes) throw new PetriError('too-large', `The patch file ${approach.patch} has ${info.size} bytes; at most ${maxPatchFileBytes} are read.`);
+    if (!info?.isFile())
+      throw new PetriError('not-found', `The patch file of "${approach.name}", ${approach.patch}, does not exist.`, {
+        hint: 'Its path is relative to the experiment file.',
+      });
+    if (info.size > maxPatchFileBytes)
+      throw new PetriError(
+        'too-large',
+        `The patch file ${approach.patch} has ${info.size} bytes; at most ${maxPatchFileBytes} are read.`,
+      );
     out.set(approach.name, await readFile(name));
   }
   return out;

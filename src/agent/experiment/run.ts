@@ -79,7 +79,8 @@ class Conduct {
       await this.work(this.sandbox);
     } catch (error) {
       if (plan.signal.aborted || isCancelled(error)) this.end({ state: 'cancelled', verdict: 'cancelled' });
-      else if (error instanceof PetriError && error.code !== 'engine-gone') this.end({ state: 'failed', problem: messageOf(error) });
+      else if (error instanceof PetriError && error.code !== 'engine-gone')
+        this.end({ state: 'failed', problem: messageOf(error) });
       else {
         this.end({ state: 'failed', problem: messageOf(error) });
         throw error;
@@ -128,7 +129,12 @@ class Conduct {
     }
     const wallMs = worked + (Date.now() - checksBegan);
     const figures = await this.stats();
-    const { kept, problems } = await collectArtifacts(context.engine, sandbox.containerId ?? '', plan.artifacts, path.join(plan.folder, 'artifacts'));
+    const { kept, problems } = await collectArtifacts(
+      context.engine,
+      sandbox.containerId ?? '',
+      plan.artifacts,
+      path.join(plan.folder, 'artifacts'),
+    );
     const failed = this.run.checks.some((c) => !c.passed);
     const breach = this.run.breach ?? this.run.checks.find((c) => c.breach !== null)?.breach ?? null;
     this.end({
@@ -188,7 +194,9 @@ class Conduct {
   }
 
   private async stats(): Promise<BoxStats | undefined> {
-    return this.sandbox?.containerId ? this.context.engine.stats(this.sandbox.containerId).catch(() => undefined) : undefined;
+    return this.sandbox?.containerId
+      ? this.context.engine.stats(this.sandbox.containerId).catch(() => undefined)
+      : undefined;
   }
 
   private sampling = false;

@@ -52,7 +52,9 @@ export class Promotions {
    */
   async promote(ref: string, options: PromoteOptions): Promise<PromotionRecord> {
     if (!reachable.includes(options.to)) {
-      throw new PetriError('unsupported', `The stage "${options.to}" is not there yet.`, { hint: `Promote to ${reachable.join(', ')}.` });
+      throw new PetriError('unsupported', `The stage "${options.to}" is not there yet.`, {
+        hint: `Promote to ${reachable.join(', ')}.`,
+      });
     }
     const source = await findSource(this.context, ref, options.signal);
     const store = await this.context.openStore(source.workspace);
@@ -88,7 +90,9 @@ export class Promotions {
     return this.locks.run(found.workspace, async () => {
       const record = records.findPromotion(found.id);
       if (record.state !== 'done' || !record.undo) {
-        throw new PetriError('state', `Promotion ${record.id} has nothing to undo: it is ${record.state}.`, { data: { id: record.id, state: record.state } });
+        throw new PetriError('state', `Promotion ${record.id} has nothing to undo: it is ${record.state}.`, {
+          data: { id: record.id, state: record.state },
+        });
       }
       const store = await this.context.openStore(record.workspace);
       const now = (await store.capture({ include: (await readPetriFile(record.workspace)).environment.include })).tree;
@@ -99,7 +103,8 @@ export class Promotions {
       await store.keep(`promotion/${record.id}/undone`, now);
       const target = merged.tree;
       await runApply(store, plan.changes, {
-        began: async () => void records.putPromotion({ ...record, writing: { before: now, after: target, purpose: 'undo' } }),
+        began: async () =>
+          void records.putPromotion({ ...record, writing: { before: now, after: target, purpose: 'undo' } }),
         ended: async () => void records.putPromotion(asUndone(record)),
       });
       return records.findPromotion(record.id);
@@ -112,8 +117,18 @@ export class Promotions {
     for (const record of records.allPromotions()) {
       if (record.writing) await this.locks.run(record.workspace, () => this.finishWriting(record));
       else if (record.state === 'running') {
-        const stages = record.stages.map((s): StageResult => (s.state === 'running' ? { ...s, state: 'refused', detail: 'The agent ended in the middle.', endedAt: new Date().toISOString() } : s));
-        records.putPromotion({ ...record, state: 'interrupted', stages, problem: 'The agent ended in the middle; nothing was written.', endedAt: new Date().toISOString() });
+        const stages = record.stages.map((s): StageResult =>
+          s.state === 'running'
+            ? { ...s, state: 'refused', detail: 'The agent ended in the middle.', endedAt: new Date().toISOString() }
+            : s,
+        );
+        records.putPromotion({
+          ...record,
+          state: 'interrupted',
+          stages,
+          problem: 'The agent ended in the middle; nothing was written.',
+          endedAt: new Date().toISOString(),
+        });
       }
     }
   }
@@ -127,16 +142,35 @@ export class Promotions {
       const outcome = await recoverApply(store, await store.changes(writing.before, writing.after));
       const complete = outcome.state === 'after';
       if (writing.purpose === 'undo') {
-        records.putPromotion(complete ? asUndone(record) : { ...record, writing: null, problem: `An undo was cut off and taken back. ${outcome.detail}`.trim() });
+        records.putPromotion(
+          complete
+            ? asUndone(record)
+            : { ...record, writing: null, problem: `An undo was cut off and taken back. ${outcome.detail}`.trim() },
+        );
       } else if (complete) {
         records.putPromotion(asApplied(record, 'Finished after the agent was restarted.'));
       } else {
-        const stages = record.stages.map((s): StageResult => (s.state === 'running' ? { ...s, state: 'refused', detail: outcome.detail, endedAt: new Date().toISOString() } : s));
-        records.putPromotion({ ...record, state: 'interrupted', writing: null, undo: null, stages, problem: `Cut off and taken back. ${outcome.detail}`.trim(), endedAt: new Date().toISOString() });
+        const stages = record.stages.map((s): StageResult =>
+          s.state === 'running'
+            ? { ...s, state: 'refused', detail: outcome.detail, endedAt: new Date().toISOString() }
+            : s,
+        );
+        records.putPromotion({
+          ...record,
+          state: 'interrupted',
+          writing: null,
+          undo: null,
+          stages,
+          problem: `Cut off and taken back. ${outcome.detail}`.trim(),
+          endedAt: new Date().toISOString(),
+        });
       }
     } catch (error) {
       // The marker stays: the next start tries again.
-      records.putPromotion({ ...record, problem: `A write that was cut off could not be finished: ${messageOf(error)}` });
+      records.putPromotion({
+        ...record,
+        problem: `A write that was cut off could not be finished: ${messageOf(error)}`,
+      });
     }
   }
 }
@@ -166,7 +200,11 @@ class Climb {
       return this.record;
     } catch (error) {
       if (this.record.writing === null) {
-        const stages = this.record.stages.map((s): StageResult => (s.state === 'running' ? { ...s, state: 'refused', detail: messageOf(error), endedAt: new Date().toISOString() } : s));
+        const stages = this.record.stages.map((s): StageResult =>
+          s.state === 'running'
+            ? { ...s, state: 'refused', detail: messageOf(error), endedAt: new Date().toISOString() }
+            : s,
+        );
         this.put({ state: 'refused', stages, problem: messageOf(error), endedAt: new Date().toISOString() });
       }
       throw error;
@@ -200,7 +238,11 @@ class Climb {
     });
     this.changeStage({ checks: outcome.checks });
     if (outcome.refusal !== null) return this.refuse(outcome.refusal);
-    this.pass(checks.length === 0 ? 'the diff applies to a clean base; no checks are declared' : `${checks.length} ${checks.length === 1 ? 'check' : 'checks'} passed in a clean room`);
+    this.pass(
+      checks.length === 0
+        ? 'the diff applies to a clean base; no checks are declared'
+        : `${checks.length} ${checks.length === 1 ? 'check' : 'checks'} passed in a clean room`,
+    );
   }
 
   private async local(): Promise<void> {
@@ -208,10 +250,14 @@ class Climb {
     const { store, record } = this;
     const sensitive = record.files.filter((f) => f.sensitive !== null);
     if (sensitive.length > 0 && !this.options.allowSensitive && !this.options.dryRun) {
-      throw new PetriError('sensitive-paths', `The diff touches what runs by itself later: ${sensitive.map((f) => `${f.path} (${f.sensitive ?? ''})`).join(', ')}.`, {
-        hint: 'Look at these files; then promote with --allow-sensitive.',
-        data: { paths: sensitive.map((f) => f.path) },
-      });
+      throw new PetriError(
+        'sensitive-paths',
+        `The diff touches what runs by itself later: ${sensitive.map((f) => `${f.path} (${f.sensitive ?? ''})`).join(', ')}.`,
+        {
+          hint: 'Look at these files; then promote with --allow-sensitive.',
+          data: { paths: sensitive.map((f) => f.path) },
+        },
+      );
     }
     this.options.progress('Merging with the workspace');
     const settings = await readPetriFile(this.source.workspace);
@@ -221,15 +267,19 @@ class Climb {
     const after: Oid = merged.tree;
     const plan = await planApply(store, before, after);
     if (plan.conflicts.length > 0) return this.conflict(plan.conflicts);
-    if (this.options.dryRun) return this.pass(`${plan.changes.length} ${plan.changes.length === 1 ? 'file' : 'files'} would be written`);
+    if (this.options.dryRun)
+      return this.pass(`${plan.changes.length} ${plan.changes.length === 1 ? 'file' : 'files'} would be written`);
     if (plan.changes.length === 0) return this.pass('the workspace has these changes already');
     await store.keep(`promotion/${record.id}/before`, before);
     await store.keep(`promotion/${record.id}/after`, after);
-    if (this.options.signal.aborted) throw new PetriError('cancelled', 'The promotion was cancelled; nothing was written.');
+    if (this.options.signal.aborted)
+      throw new PetriError('cancelled', 'The promotion was cancelled; nothing was written.');
     await runApply(store, plan.changes, {
       began: async () => this.put({ undo: { before, after }, writing: { before, after, purpose: 'apply' } }),
       ended: async () => {
-        this.record = this.context.records.putPromotion(asApplied(this.record, `${plan.changes.length} ${plan.changes.length === 1 ? 'file' : 'files'} written`));
+        this.record = this.context.records.putPromotion(
+          asApplied(this.record, `${plan.changes.length} ${plan.changes.length === 1 ? 'file' : 'files'} written`),
+        );
       },
     }).catch((error: unknown) => {
       // The writer took back what it had written before it threw.
@@ -239,7 +289,14 @@ class Climb {
   }
 
   private begin(stage: StageName): void {
-    const result: StageResult = { stage, state: 'running', startedAt: new Date().toISOString(), endedAt: null, detail: '', checks: [] };
+    const result: StageResult = {
+      stage,
+      state: 'running',
+      startedAt: new Date().toISOString(),
+      endedAt: null,
+      detail: '',
+      checks: [],
+    };
     this.put({ stages: [...this.record.stages, result] });
   }
 
@@ -253,7 +310,11 @@ class Climb {
   }
 
   private conflict(conflicts: PromotionRecord['conflicts']): void {
-    this.changeStage({ state: 'refused', detail: `${conflicts.length} ${conflicts.length === 1 ? 'conflict' : 'conflicts'}; no file was touched`, endedAt: new Date().toISOString() });
+    this.changeStage({
+      state: 'refused',
+      detail: `${conflicts.length} ${conflicts.length === 1 ? 'conflict' : 'conflicts'}; no file was touched`,
+      endedAt: new Date().toISOString(),
+    });
     this.put({ state: 'conflict', conflicts, endedAt: new Date().toISOString() });
   }
 
@@ -273,7 +334,9 @@ function asApplied(record: PromotionRecord, detail: string): PromotionRecord {
     state: 'done',
     writing: null,
     endedAt: now,
-    stages: record.stages.map((s): StageResult => (s.stage === 'local' && s.state === 'running' ? { ...s, state: 'passed', detail, endedAt: now } : s)),
+    stages: record.stages.map((s): StageResult =>
+      s.stage === 'local' && s.state === 'running' ? { ...s, state: 'passed', detail, endedAt: now } : s,
+    ),
   };
 }
 
@@ -283,14 +346,19 @@ function asUndone(record: PromotionRecord): PromotionRecord {
     state: 'undone',
     writing: null,
     endedAt: new Date().toISOString(),
-    stages: record.stages.map((s): StageResult => (s.stage === 'local' ? { ...s, state: 'undone', detail: 'undone' } : s)),
+    stages: record.stages.map((s): StageResult =>
+      s.stage === 'local' ? { ...s, state: 'undone', detail: 'undone' } : s,
+    ),
   };
 }
 
 function undoConflict(id: string, conflicts: { path: string; reason: string }[]): PetriError {
-  return new PetriError('conflict', `Promotion ${id} can't be undone without losing later edits: ${conflicts.map((c) => `${c.path} (${c.reason})`).join(', ')}.`, {
-    hint: 'No file was touched. Save or commit your later edits elsewhere, or undo by hand.',
-    data: { conflicts },
-  });
+  return new PetriError(
+    'conflict',
+    `Promotion ${id} can't be undone without losing later edits: ${conflicts.map((c) => `${c.path} (${c.reason})`).join(', ')}.`,
+    {
+      hint: 'No file was touched. Save or commit your later edits elsewhere, or undo by hand.',
+      data: { conflicts },
+    },
+  );
 }
-

@@ -28,7 +28,9 @@ export async function findSource(context: PromotionContext, ref: string, signal:
     const run = resolveRef(runs, ref, 'run');
     const experiment = records.findExperiment(run.experiment);
     if (run.tree === null || experiment.environment === null) {
-      throw new PetriError('state', `Run ${run.name} has no result to promote: it is ${run.state}.`, { data: { id: run.id, state: run.state } });
+      throw new PetriError('state', `Run ${run.name} has no result to promote: it is ${run.state}.`, {
+        data: { id: run.id, state: run.state },
+      });
     }
     return {
       kind: 'run',

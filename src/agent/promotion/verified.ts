@@ -22,7 +22,10 @@ export interface VerifyOptions {
 }
 
 /** `refusal` is null when the gate opens. The sandbox is gone either way. */
-export async function verifyInCleanRoom(context: PromotionContext, options: VerifyOptions): Promise<{ refusal: string | null; checks: CheckResult[] }> {
+export async function verifyInCleanRoom(
+  context: PromotionContext,
+  options: VerifyOptions,
+): Promise<{ refusal: string | null; checks: CheckResult[] }> {
   const { source, store, limits } = options;
   const environment = await context.environments.prepare({
     workspace: source.workspace,
@@ -33,7 +36,10 @@ export async function verifyInCleanRoom(context: PromotionContext, options: Veri
     progress: (p) => options.progress(p.message),
   });
   if (environment.identity.imageDigest !== source.environment.imageDigest) {
-    return { refusal: `The image ${source.environment.image} is another one now than when the diff was made.`, checks: [] };
+    return {
+      refusal: `The image ${source.environment.image} is another one now than when the diff was made.`,
+      checks: [],
+    };
   }
   const sandbox = await context.sandboxes.create({
     workspace: source.workspace,
@@ -61,7 +67,10 @@ export async function verifyInCleanRoom(context: PromotionContext, options: Veri
       step: (words) => options.progress(`Verifying: ${words}`),
     });
     const failed = checks.filter((c) => !c.passed);
-    return { refusal: failed.length === 0 ? null : `In the clean room ${failed.map((c) => sentence(c)).join('; ')}.`, checks };
+    return {
+      refusal: failed.length === 0 ? null : `In the clean room ${failed.map((c) => sentence(c)).join('; ')}.`,
+      checks,
+    };
   } finally {
     await context.sandboxes.destroy(sandbox.id, { discard: true }).catch((error: unknown) => {
       if (!(error instanceof PetriError && error.code === 'engine-gone')) throw error;
@@ -72,6 +81,7 @@ export async function verifyInCleanRoom(context: PromotionContext, options: Veri
 function sentence(check: CheckResult): string {
   if (check.breach === 'oom') return `check "${check.name}" ran out of memory`;
   if (check.breach !== null) return `check "${check.name}" ended by ${check.breach}`;
-  if (check.tests && check.tests.failed > 0) return `check "${check.name}" has ${check.tests.failed} failing ${check.tests.failed === 1 ? 'test' : 'tests'}`;
+  if (check.tests && check.tests.failed > 0)
+    return `check "${check.name}" has ${check.tests.failed} failing ${check.tests.failed === 1 ? 'test' : 'tests'}`;
   return `check "${check.name}" failed with exit code ${check.exitCode ?? 'none'}`;
 }

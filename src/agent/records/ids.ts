@@ -28,13 +28,23 @@ export function resolveRef<T extends { id: string }>(
   const found = named.length > 0 ? named : all.filter((r) => r.id.startsWith(ref));
   const [first, second] = found;
   if (!first) {
-    throw new PetriError('not-found', `There is no ${what} "${ref}".`, { hint: `List them to see what there is.`, data: { ref } });
+    throw new PetriError('not-found', `There is no ${what} "${ref}".`, {
+      hint: `List them to see what there is.`,
+      data: { ref },
+    });
   }
   if (second) {
-    throw new PetriError('ambiguous', `"${ref}" fits ${found.length} ${what}s: ${found.slice(0, 5).map((r) => r.id).join(', ')}${found.length > 5 ? ' …' : ''}.`, {
-      hint: 'Give more characters of the id.',
-      data: { ref, candidates: found.map((r) => r.id) },
-    });
+    throw new PetriError(
+      'ambiguous',
+      `"${ref}" fits ${found.length} ${what}s: ${found
+        .slice(0, 5)
+        .map((r) => r.id)
+        .join(', ')}${found.length > 5 ? ' …' : ''}.`,
+      {
+        hint: 'Give more characters of the id.',
+        data: { ref, candidates: found.map((r) => r.id) },
+      },
+    );
   }
   return first;
 }

@@ -2,7 +2,16 @@
  * The append-only journal: one JSON line per change of a record, the last line of a record wins. A line is written by one
  * `write` call before anybody hears of the change, so a killed agent loses nothing that it told; a torn last line is skipped.
  */
-import { closeSync, existsSync, fdatasyncSync, mkdirSync, openSync, readFileSync, truncateSync, writeSync } from 'node:fs';
+import {
+  closeSync,
+  existsSync,
+  fdatasyncSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  truncateSync,
+  writeSync,
+} from 'node:fs';
 import path from 'node:path';
 
 export interface JournalLine {
@@ -51,7 +60,8 @@ function parseLine(text: string): JournalLine | undefined {
   if (text === '') return undefined;
   try {
     const value: unknown = JSON.parse(text);
-    if (typeof value === 'object' && value !== null && 'kind' in value && 'id' in value && 'record' in value) return value as JournalLine;
+    if (typeof value === 'object' && value !== null && 'kind' in value && 'id' in value && 'record' in value)
+      return value as JournalLine;
   } catch {
     // A damaged line: the records before and after it stand.
   }

@@ -114,7 +114,8 @@ export class Executions {
       if (stopped === 'cancelled') exec.state = 'interrupted';
       host.record({ ...exec });
     }
-    if (stopped === 'cancelled') throw new PetriError('cancelled', 'The command was cancelled.', { data: { exec: id, log: log.file } });
+    if (stopped === 'cancelled')
+      throw new PetriError('cancelled', 'The command was cancelled.', { data: { exec: id, log: log.file } });
     return { ...exec };
   }
 

@@ -2,8 +2,16 @@
  * Taking a sandbox's workspace out as a tree in the store. Git inside finds what changed and packs only that; where it is missing or
  * broken, the engine's archive and git on the host do it. Everything that arrives is hostile until the store has checked it.
  */
-import { createWriteStream, mkdirSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs';
-import { constants } from 'node:fs';
+import {
+  constants,
+  copyFileSync,
+  createWriteStream,
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  rmSync,
+  symlinkSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { PassThrough, type Readable } from 'node:stream';
@@ -33,7 +41,12 @@ const maxBytes = 8 * 1024 ** 3;
 const header = /^petri1 ([0-9a-f]{40}(?:[0-9a-f]{24})?)\n/;
 
 /** The tree id of the sandbox's workspace now; the store has all of it. Errors: untrusted-data, too-large, engine-gone. */
-export async function extractTree(engine: Engine, boxId: string, store: WorkspaceStore, options: ExtractOptions): Promise<Oid> {
+export async function extractTree(
+  engine: Engine,
+  boxId: string,
+  store: WorkspaceStore,
+  options: ExtractOptions,
+): Promise<Oid> {
   if (options.running) {
     const tree = await byGit(engine, boxId, store, options);
     if (tree) return tree;
@@ -42,7 +55,12 @@ export async function extractTree(engine: Engine, boxId: string, store: Workspac
 }
 
 /** Undefined when git inside can't do it. What it sends and the store refuses is an error, not a reason to try otherwise. */
-async function byGit(engine: Engine, boxId: string, store: WorkspaceStore, options: ExtractOptions): Promise<Oid | undefined> {
+async function byGit(
+  engine: Engine,
+  boxId: string,
+  store: WorkspaceStore,
+  options: ExtractOptions,
+): Promise<Oid | undefined> {
   const handle = await engine.exec(boxId, {
     command: ['/bin/sh', '-c', extractScript, 'sh', options.known, ...options.include],
     env: bookkeepingEnv,
@@ -68,7 +86,8 @@ async function byGit(engine: Engine, boxId: string, store: WorkspaceStore, optio
     await handle.kill('KILL').catch(() => undefined);
     const code = await handle.exit.catch(() => 1);
     // A pack that git inside could not finish is git being broken; a finished one that is refused is refused.
-    if (code !== 0 && !isCancelled(error) && !(error instanceof PetriError && error.code === 'too-large')) return undefined;
+    if (code !== 0 && !isCancelled(error) && !(error instanceof PetriError && error.code === 'too-large'))
+      return undefined;
     throw error;
   }
   return (await handle.exit) === 0 ? tree : undefined;
@@ -106,13 +125,18 @@ async function byArchive(engine: Engine, boxId: string, store: WorkspaceStore, o
     mkdirSync(files, { mode: 0o700 });
     const present = await unpackWorkspace(await engine.getArchive(boxId, workdir), files);
     const side = await openStore({ workspace: files, dir: path.join(scratch, 'store') });
-    const capture = await side.capture({ include: options.include, ...(options.signal ? { signal: options.signal } : {}) });
+    const capture = await side.capture({
+      include: options.include,
+      ...(options.signal ? { signal: options.signal } : {}),
+    });
     await store.importPack(side.packAll(capture.tree), capture.tree, { maxBytes });
     // Files that the base has and an ignore rule hides from a first listing are part of the workspace all the same.
     const listed = new Set<string>((await store.entries(capture.tree)).map((e) => e.path));
     const hidden = (await store.entries(options.base)).filter((e) => !listed.has(e.path) && present.has(e.path));
     if (hidden.length === 0) return capture.tree;
-    const again = await side.capture({ include: [...options.include, ...hidden.map((e) => `:(literal)${Buffer.from(e.path, 'latin1').toString()}`)] });
+    const again = await side.capture({
+      include: [...options.include, ...hidden.map((e) => `:(literal)${Buffer.from(e.path, 'latin1').toString()}`)],
+    });
     await store.importPack(side.packAll(again.tree), again.tree, { maxBytes });
     return again.tree;
   } finally {
@@ -144,9 +168,19 @@ async function unpackWorkspace(tar: Readable, into: string): Promise<Set<string>
       written.add(p);
     } else if (entry.type === 'file') {
       const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | (constants.O_NOFOLLOW ?? 0);
-      await pipeline(entry.content, createWriteStream(onDisk(p), { flags: flags as unknown as string, mode: entry.mode & 0o100 ? 0o755 : 0o644 }));
+      await pipeline(
+        entry.content,
+        createWriteStream(onDisk(p), { flags: flags as unknown as string, mode: entry.mode & 0o100 ? 0o755 : 0o644 }),
+      );
       written.add(p);
       continue;
+    } else if (entry.type === 'hardlink') {
+      // Two names of one file: a copy of what was written here under the first.
+      const first = inWorkspace(entry.link);
+      if (first !== undefined && written.has(first) && lstatSync(onDisk(first)).isFile()) {
+        copyFileSync(onDisk(first), onDisk(p), constants.COPYFILE_EXCL);
+        written.add(p);
+      }
     }
     await entry.skip();
   }

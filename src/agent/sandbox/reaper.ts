@@ -23,7 +23,8 @@ export async function reconcile(context: Context, orphanOf: (s: SandboxRecord) =
   const boxes = await engine.listBoxes({ [label.owner]: owner });
   for (const record of records.allSandboxes()) {
     for (const exec of record.execs) {
-      if (exec.state === 'running') records.putExec(record.id, { ...exec, state: 'interrupted', endedAt: new Date().toISOString() });
+      if (exec.state === 'running')
+        records.putExec(record.id, { ...exec, state: 'interrupted', endedAt: new Date().toISOString() });
     }
     if (!isLive(record)) continue;
     const mine = boxes.filter((b) => b.labels[label.sandbox] === record.id && b.labels[label.role] === 'sandbox');
@@ -34,7 +35,10 @@ export async function reconcile(context: Context, orphanOf: (s: SandboxRecord) =
     if (record.state === 'destroying') {
       await sandboxes.remove(record);
     } else if (!newest) {
-      await sandboxes.remove({ ...record, problem: record.state === 'creating' ? 'the agent ended while it was made' : 'its container is gone' });
+      await sandboxes.remove({
+        ...record,
+        problem: record.state === 'creating' ? 'the agent ended while it was made' : 'its container is gone',
+      });
     } else if (record.state === 'creating') {
       // Nobody ever got it: it is not handed out second-hand.
       await sandboxes.remove({ ...record, problem: 'the agent ended while it was made' });
@@ -81,7 +85,10 @@ async function adoptOldBoxes(
         },
       });
       const current = context.records.sandbox(record.id) ?? record;
-      context.records.putSandbox({ ...current, snapshots: current.snapshots.map((s) => (s.id === open.id ? { ...s, imageId: image.id } : s)) });
+      context.records.putSandbox({
+        ...current,
+        snapshots: current.snapshots.map((s) => (s.id === open.id ? { ...s, imageId: image.id } : s)),
+      });
     }
     await context.engine.removeBox(old.id);
   }
@@ -96,8 +103,16 @@ export function startReaper(context: Context): { dispose(): void } {
     try {
       const now = Date.now();
       for (const record of context.records.allSandboxes()) {
-        if (!isLive(record) || record.expiresAt === null || Date.parse(record.expiresAt) > now || record.owner.kind !== 'user') continue;
-        await context.sandboxes.expire(record.id).catch((error: unknown) => console.error(`could not end sandbox ${record.id}:`, error));
+        if (
+          !isLive(record) ||
+          record.expiresAt === null ||
+          Date.parse(record.expiresAt) > now ||
+          record.owner.kind !== 'user'
+        )
+          continue;
+        await context.sandboxes
+          .expire(record.id)
+          .catch((error: unknown) => console.error(`could not end sandbox ${record.id}:`, error));
       }
     } finally {
       busy = false;

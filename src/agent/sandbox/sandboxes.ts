@@ -68,11 +68,18 @@ export class Sandboxes {
         ...(spec.progress ? { progress: spec.progress } : {}),
       }));
     const id = newId('s');
-    await environment.store.keep(`sandbox/${id}/base`, environment.identity.tree);
     return this.start(
       {
         id,
-        name: this.freeName(spec.name ?? path.basename(spec.workspace).replace(/[^A-Za-z0-9._-]+/g, '-').slice(0, 40) + '-' + id.slice(1, 5)),
+        name: this.freeName(
+          spec.name ??
+            path
+              .basename(spec.workspace)
+              .replace(/[^A-Za-z0-9._-]+/g, '-')
+              .slice(0, 40) +
+              '-' +
+              id.slice(1, 5),
+        ),
         state: 'creating',
         workspace: spec.workspace,
         engine: this.context.engine.kind,
@@ -93,7 +100,8 @@ export class Sandboxes {
         owner: spec.owner ?? { kind: 'user', id: null },
         forkedFrom: null,
         createdAt: new Date().toISOString(),
-        expiresAt: spec.limits?.timeoutMs === undefined ? null : new Date(Date.now() + spec.limits.timeoutMs).toISOString(),
+        expiresAt:
+          spec.limits?.timeoutMs === undefined ? null : new Date(Date.now() + spec.limits.timeoutMs).toISOString(),
         endedAt: null,
         breach: null,
         saved: null,
@@ -125,8 +133,16 @@ export class Sandboxes {
     await this.settled(record.id);
     const current = this.live(record.id);
     return this.executions.run(
-      { boxId: boxOf(current), logs: path.join(this.folder(record.id), 'logs'), record: (exec) => this.context.records.putExec(record.id, exec) },
-      { ...spec, user: spec.user ?? current.user, cwd: spec.cwd === undefined ? workdir : path.posix.resolve(workdir, spec.cwd) },
+      {
+        boxId: boxOf(current),
+        logs: path.join(this.folder(record.id), 'logs'),
+        record: (exec) => this.context.records.putExec(record.id, exec),
+      },
+      {
+        ...spec,
+        user: spec.user ?? current.user,
+        cwd: spec.cwd === undefined ? workdir : path.posix.resolve(workdir, spec.cwd),
+      },
     );
   }
 
@@ -143,13 +159,24 @@ export class Sandboxes {
     const store = await this.context.openStore(record.workspace);
     const base = record.environment.tree;
     if (!isLive(record) && !record.saved) {
-      throw new PetriError('state', `Sandbox ${record.name} is gone and its work was not kept.`, { data: { id: record.id } });
+      throw new PetriError('state', `Sandbox ${record.name} is gone and its work was not kept.`, {
+        data: { id: record.id },
+      });
     }
     const tree = record.saved && !isLive(record) ? record.saved.tree : await this.tree(record.id, options.signal);
     const { stat, files } = await store.diff(base, tree);
     const wanted = options.paths ? { paths: options.paths } : {};
     const patch = options.patch ? await store.patch(base, tree, { ...wanted, maxBytes: maxPatchBytes }) : null;
-    return { id: record.id, state: record.state, baseTree: base, tree, stat, files, patch: patch?.text ?? null, patchCut: patch?.cut ?? false };
+    return {
+      id: record.id,
+      state: record.state,
+      baseTree: base,
+      tree,
+      stat,
+      files,
+      patch: patch?.text ?? null,
+      patchCut: patch?.cut ?? false,
+    };
   }
 
   /** Saves the whole file system of a sandbox. */
@@ -159,7 +186,11 @@ export class Sandboxes {
     return this.locks.run(id, async () => {
       const record = this.live(id);
       const snapshot = await this.commit(record, boxOf(record), message, automatic);
-      this.context.records.putSandbox({ ...this.live(id), currentSnapshot: snapshot.id, snapshots: [...record.snapshots, snapshot] });
+      this.context.records.putSandbox({
+        ...this.live(id),
+        currentSnapshot: snapshot.id,
+        snapshots: [...record.snapshots, snapshot],
+      });
       return snapshot;
     });
   }
@@ -186,7 +217,13 @@ export class Sandboxes {
     const { snapshot, sandbox } = this.findSnapshot(ref);
     if (snapshot.tree !== null) return snapshot.tree;
     const image = await this.snapshotImage(snapshot);
-    const box = await this.box(sandbox, image, `petri-look-${snapshot.id}-${Date.now().toString(36)}`, { [label.role]: 'bake' }, 600_000);
+    const box = await this.box(
+      sandbox,
+      image,
+      `petri-look-${snapshot.id}-${Date.now().toString(36)}`,
+      { [label.role]: 'bake' },
+      600_000,
+    );
     try {
       const tree = await this.extract({ ...sandbox, containerId: box.id, state: 'ready' });
       const store = await this.context.openStore(sandbox.workspace);
@@ -242,8 +279,6 @@ export class Sandboxes {
         : resolveRef(this.find(source.id).snapshots, options.snapshot, 'snapshot');
     const image = await this.snapshotImage(snapshot);
     const id = newId('s');
-    const store = await this.context.openStore(source.workspace);
-    await store.keep(`sandbox/${id}/base`, source.environment.tree);
     const { timeoutMs } = source.limits;
     return this.start(
       {
@@ -281,7 +316,10 @@ export class Sandboxes {
     return this.locks.run(id, async () => {
       const record = this.find(id);
       if (!isLive(record)) return record;
-      const keep = !options.discard && record.containerId !== null && (await this.context.engine.findBox(record.containerId)) !== undefined;
+      const keep =
+        !options.discard &&
+        record.containerId !== null &&
+        (await this.context.engine.findBox(record.containerId)) !== undefined;
       const saved = keep ? await this.save(record) : null;
       this.context.records.putSandbox({ ...record, state: 'destroying', saved });
       return this.remove({ ...record, saved, breach: options.breach ?? record.breach });
@@ -291,15 +329,21 @@ export class Sandboxes {
   /** Ends a sandbox that is over its time: what runs in it is stopped, its work saved. */
   async expire(id: string): Promise<SandboxRecord> {
     const record = this.find(id);
-    if (record.state === 'ready' && record.containerId !== null) await this.context.engine.killProcesses(record.containerId);
+    if (record.state === 'ready' && record.containerId !== null)
+      await this.context.engine.killProcesses(record.containerId);
     return this.destroy(id, { discard: false, breach: 'timeout' });
   }
 
   /** Removes everything of a sandbox from the engine and marks it destroyed. Saves nothing: {@link destroy} does. */
   async remove(record: SandboxRecord): Promise<SandboxRecord> {
     const { engine, owner, records } = this.context;
-    for (const box of await engine.listBoxes({ [label.owner]: owner, [label.sandbox]: record.id })) await engine.removeBox(box.id);
-    const images = await engine.listImages({ [label.owner]: owner, [label.role]: 'snapshot', [label.sandbox]: record.id });
+    for (const box of await engine.listBoxes({ [label.owner]: owner, [label.sandbox]: record.id }))
+      await engine.removeBox(box.id);
+    const images = await engine.listImages({
+      [label.owner]: owner,
+      [label.role]: 'snapshot',
+      [label.sandbox]: record.id,
+    });
     const gone = new Set<string>();
     for (const image of images.reverse()) if (await engine.removeImage(image.id)) gone.add(image.id);
     return records.putSandbox({
@@ -310,7 +354,9 @@ export class Sandboxes {
       breach: record.breach,
       problem: record.problem,
       endedAt: new Date().toISOString(),
-      snapshots: (records.sandbox(record.id)?.snapshots ?? record.snapshots).map((s) => (gone.has(s.imageId) || s.imageId === '' ? { ...s, state: 'removed' } : s)),
+      snapshots: (records.sandbox(record.id)?.snapshots ?? record.snapshots).map((s) =>
+        gone.has(s.imageId) || s.imageId === '' ? { ...s, state: 'removed' } : s,
+      ),
     });
   }
 
@@ -330,7 +376,11 @@ export class Sandboxes {
     const { records } = this.context;
     records.putSandbox(record);
     try {
-      const box = await this.box(record, image, undefined, {}, undefined, signal);
+      const store = await this.context.openStore(record.workspace);
+      const [box] = await Promise.all([
+        this.box(record, image, undefined, {}, undefined, signal),
+        store.keep(`sandbox/${record.id}/base`, record.environment.tree),
+      ]);
       return records.putSandbox({ ...record, state: 'ready', containerId: box.id });
     } catch (error) {
       const why = isCancelled(error) ? 'cancelled' : messageOf(error);
@@ -339,9 +389,17 @@ export class Sandboxes {
     }
   }
 
-  private async box(record: SandboxRecord, image: Image, name?: string, labels: Labels = {}, lifetimeMs?: number, signal?: AbortSignal): Promise<Box> {
+  private async box(
+    record: SandboxRecord,
+    image: Image,
+    name?: string,
+    labels: Labels = {},
+    lifetimeMs?: number,
+    signal?: AbortSignal,
+  ): Promise<Box> {
     const { limits } = record;
-    const left = record.expiresAt === null ? defaultLifetimeMs : Math.max(60_000, Date.parse(record.expiresAt) - Date.now());
+    const left =
+      record.expiresAt === null ? defaultLifetimeMs : Math.max(60_000, Date.parse(record.expiresAt) - Date.now());
     return this.context.engine.createBox({
       name: name ?? `petri-${record.id}-${record.generation}`,
       image,
@@ -370,7 +428,10 @@ export class Sandboxes {
   private async extract(record: SandboxRecord, signal?: AbortSignal): Promise<Oid> {
     const { engine } = this.context;
     const box = await engine.findBox(boxOf(record));
-    if (!box) throw new PetriError('state', `The container of sandbox ${record.name} is gone.`, { hint: 'Destroy it with --discard.' });
+    if (!box)
+      throw new PetriError('state', `The container of sandbox ${record.name} is gone.`, {
+        hint: 'Destroy it with --discard.',
+      });
     const store = await this.context.openStore(record.workspace);
     return extractTree(engine, box.id, store, {
       known: record.knownTree,
@@ -383,7 +444,8 @@ export class Sandboxes {
 
   private async save(record: SandboxRecord): Promise<SandboxRecord['saved']> {
     const store = await this.context.openStore(record.workspace);
-    for (const s of record.snapshots) if (s.tree === null && s.state === 'kept' && s.imageId !== '') await this.snapshotTree(s.id);
+    for (const s of record.snapshots)
+      if (s.tree === null && s.state === 'kept' && s.imageId !== '') await this.snapshotTree(s.id);
     const tree = await this.locks.run(`extract/${record.id}`, () => this.extract(record));
     await store.keep(`sandbox/${record.id}/saved`, tree);
     return saveWork(store, record.environment.tree, tree, this.folder(record.id));
@@ -403,7 +465,13 @@ export class Sandboxes {
     };
   }
 
-  private async commit(record: SandboxRecord, box: string, message: string, automatic: boolean, planned?: SnapshotRecord): Promise<SnapshotRecord> {
+  private async commit(
+    record: SandboxRecord,
+    box: string,
+    message: string,
+    automatic: boolean,
+    planned?: SnapshotRecord,
+  ): Promise<SnapshotRecord> {
     const snapshot = planned ?? this.newSnapshot(record, message, automatic);
     const image = await this.context.engine.commitBox(box, {
       tag: `petri/snapshot-${this.context.owner}:${snapshot.id}`,
@@ -419,31 +487,49 @@ export class Sandboxes {
   }
 
   private async snapshotImage(snapshot: SnapshotRecord): Promise<Image> {
-    const image = snapshot.state === 'kept' && snapshot.imageId !== '' ? await this.context.engine.findImage(snapshot.imageId) : undefined;
+    const image =
+      snapshot.state === 'kept' && snapshot.imageId !== ''
+        ? await this.context.engine.findImage(snapshot.imageId)
+        : undefined;
     if (image) return image;
-    throw new PetriError('state', `Snapshot ${snapshot.id} is no longer in the engine.`, { hint: 'Its sandbox was destroyed, or the image was removed by hand.' });
+    throw new PetriError('state', `Snapshot ${snapshot.id} is no longer in the engine.`, {
+      hint: 'Its sandbox was destroyed, or the image was removed by hand.',
+    });
   }
 
   private changeSnapshot(sandbox: string, id: string, change: Partial<SnapshotRecord>): void {
     const record = this.context.records.sandbox(sandbox);
     if (!record) return;
-    this.context.records.putSandbox({ ...record, snapshots: record.snapshots.map((s) => (s.id === id ? { ...s, ...change } : s)) });
+    this.context.records.putSandbox({
+      ...record,
+      snapshots: record.snapshots.map((s) => (s.id === id ? { ...s, ...change } : s)),
+    });
   }
 
   /** A sandbox that can be worked with. Errors: not-found, ambiguous, state. */
   private live(ref: string, stoppedToo = false): SandboxRecord {
     const record = this.find(ref);
     if (record.state === 'ready' || (stoppedToo && record.state === 'stopped')) return record;
-    throw new PetriError('state', `Sandbox ${record.name} is ${record.state}${record.problem ? `: ${record.problem}` : ''}.`, {
-      hint: record.state === 'stopped' ? 'Its work can still be seen (diff), rolled back, or destroyed.' : 'Create a new one.',
-      data: { id: record.id, state: record.state },
-    });
+    throw new PetriError(
+      'state',
+      `Sandbox ${record.name} is ${record.state}${record.problem ? `: ${record.problem}` : ''}.`,
+      {
+        hint:
+          record.state === 'stopped'
+            ? 'Its work can still be seen (diff), rolled back, or destroyed.'
+            : 'Create a new one.',
+        data: { id: record.id, state: record.state },
+      },
+    );
   }
 
   /** Names are unique among the live, so that they can stand for ids. */
   private freeName(name: string): string {
     const taken = this.list({ all: false }).find((s) => s.name === name);
-    if (taken) throw new PetriError('usage', `There is a live sandbox named "${name}" already (${taken.id}).`, { hint: 'Choose another name, or destroy that one.' });
+    if (taken)
+      throw new PetriError('usage', `There is a live sandbox named "${name}" already (${taken.id}).`, {
+        hint: 'Choose another name, or destroy that one.',
+      });
     return name;
   }
 

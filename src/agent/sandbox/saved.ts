@@ -8,7 +8,12 @@ import type { Oid, WorkspaceStore } from '../workspace/store';
 const maxPatchBytes = 64 * 1024 * 1024;
 
 /** Writes `changes.patch` into `folder` when there is a difference. */
-export async function saveWork(store: WorkspaceStore, base: Oid, tree: Oid, folder: string): Promise<NonNullable<SandboxRecord['saved']>> {
+export async function saveWork(
+  store: WorkspaceStore,
+  base: Oid,
+  tree: Oid,
+  folder: string,
+): Promise<NonNullable<SandboxRecord['saved']>> {
   const { stat } = await store.diff(base, tree);
   let patch: string | null = null;
   if (base !== tree) {

@@ -13,7 +13,10 @@ import { lockFile, protocolVersion, type LockFile } from '../../protocol/wire';
 const maxSocketPath = 100;
 
 /** The lock, or undefined when another agent holds it. Call `publish` once the socket listens. */
-export async function acquireLock(home: string, version: string): Promise<{ lock: LockFile; publish(): void; release(): void } | undefined> {
+export async function acquireLock(
+  home: string,
+  version: string,
+): Promise<{ lock: LockFile; publish(): void; release(): void } | undefined> {
   mkdirSync(home, { recursive: true, mode: 0o700 });
   chmodSync(home, 0o700);
   const file = path.join(home, 'agent.lock');

@@ -203,7 +203,10 @@ class Client implements ClientHandle {
         signal: abort.signal,
         client: this,
         progress: (p) => {
-          if (request.progress) void this.connection.sendNotification(notifications.progress, { token: request.progress, ...p }).catch(() => undefined);
+          if (request.progress)
+            void this.connection
+              .sendNotification(notifications.progress, { token: request.progress, ...p })
+              .catch(() => undefined);
         },
       });
     } catch (error) {
@@ -233,7 +236,8 @@ class Client implements ClientHandle {
     const sink = this.inputs.get(stream);
     if (sink) return action(sink);
     const queue = this.early.get(stream) ?? [];
-    if (queue.length < maxEarly && (this.early.size < maxEarly || this.early.has(stream))) this.early.set(stream, [...queue, action]);
+    if (queue.length < maxEarly && (this.early.size < maxEarly || this.early.has(stream)))
+      this.early.set(stream, [...queue, action]);
   }
 
   /** Hands input on; while much of it is not taken yet, nothing more is read from this client. */
