@@ -37,7 +37,12 @@ export class PetriCommand extends Command {
   /** "petri sandbox create" */
   get path(): string {
     const names: string[] = [];
-    for (let c: Command | null = this; c; c = c.parent) names.unshift(c.name());
+    const climb = (c: Command | null): void => {
+      if (c === null) return;
+      names.unshift(c.name());
+      climb(c.parent);
+    };
+    climb(this);
     return names.join(' ');
   }
 }
@@ -58,7 +63,7 @@ export function addCommonOptions(command: PetriCommand): void {
 
 /** A subcommand; {@link action} completes it. */
 export function subcommand(parent: PetriCommand, usage: string, description: string): PetriCommand {
-  return (parent.command(usage) as PetriCommand).description(description) as PetriCommand;
+  return parent.command(usage).description(description);
 }
 
 /**

@@ -122,7 +122,7 @@ export class Context {
   }
 
   /** Shows one operation's progress: in place where that works, else a line for each new message. */
-  private progress(): { report(p: Progress): void; end(): void } {
+  private progress(): { report: (p: Progress) => void; end: () => void } {
     const { host } = this;
     let block: LiveBlock | undefined;
     let last = '';

@@ -90,7 +90,7 @@ export async function run(argv: readonly string[], host: Host): Promise<number> 
     if (!json && signal === 'SIGINT') append(host, [line(t('Stopping. Press Ctrl-C again to leave at once.', 'dim'))]);
   });
   try {
-    await buildProgram(session).parseAsync(argv as string[], { from: 'user' });
+    await buildProgram(session).parseAsync(argv, { from: 'user' });
   } catch (thrown) {
     session.exitCode = await fail(thrown, session, json);
   }

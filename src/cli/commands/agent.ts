@@ -20,7 +20,7 @@ export function addAgent(session: Session, program: PetriCommand): void {
   const prune = subcommand(program, 'prune', 'remove what nothing alive needs').option(
     '--all',
     'every sandbox, image and cache of this data folder; the diffs of sandboxes are kept',
-  ) as PetriCommand;
+  );
   action<{ all?: boolean }>(session, prune, async (context, options) => {
     const report = await context.call('prune', { all: options.all === true });
     await context.print(report, () => render.prune(report));
@@ -28,7 +28,7 @@ export function addAgent(session: Session, program: PetriCommand): void {
 
   const group = program
     .command('agent')
-    .description('the local runtime agent; other commands start it when they need it') as PetriCommand;
+    .description('the local runtime agent; other commands start it when they need it');
   const status = subcommand(group, 'status', 'tell how the agent is');
   action(session, status, async (context) => {
     const record = await orStopped(context, 'agent.status');

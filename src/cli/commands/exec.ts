@@ -40,7 +40,7 @@ export function addExec(session: Session, group: PetriCommand): void {
     .option('--env <name=value>', 'set a variable; a name alone takes its value from here; may be repeated', variable)
     .option('--cwd <dir>', 'folder to run in, relative to the workspace inside')
     .option('--timeout <time>', 'stop the command after this time, such as 30s or 5m', durationOption)
-    .usage('<id> [options] -- COMMAND [ARGUMENTS…]') as PetriCommand;
+    .usage('<id> [options] -- COMMAND [ARGUMENTS…]');
   action<ExecOptions>(session, exec, async (context, options, args) => {
     const { host } = context;
     const [, ...command] = args;
@@ -57,7 +57,7 @@ export function addExec(session: Session, group: PetriCommand): void {
 
   const open = subcommand(group, 'shell <id>', 'open a shell in a sandbox')
     .option('--env <name=value>', 'set a variable; a name alone takes its value from here; may be repeated', variable)
-    .option('--cwd <dir>', 'folder to start in, relative to the workspace inside') as PetriCommand;
+    .option('--cwd <dir>', 'folder to start in, relative to the workspace inside');
   action<ExecOptions>(session, open, async (context, options, args) => {
     const { host } = context;
     return execute(context, {

@@ -18,14 +18,12 @@ import {
 import { line, t } from '../render/text';
 
 export function addExperiment(session: Session, program: PetriCommand): void {
-  const group = program
-    .command('experiment')
-    .description('several approaches to one task, side by side') as PetriCommand;
+  const group = program.command('experiment').description('several approaches to one task, side by side');
 
   const run = subcommand(group, 'run <file>', 'run an experiment file and compare the approaches').option(
     '--keep',
     'keep the sandboxes of the runs afterwards',
-  ) as PetriCommand;
+  );
   action<{ keep?: boolean }>(session, run, async (context, options, args) => {
     const record = await runExperiment(context, path.resolve(context.host.cwd, arg(args)), options.keep === true);
     await context.print(record, (view) => experimentResult(record, view));
@@ -34,7 +32,7 @@ export function addExperiment(session: Session, program: PetriCommand): void {
 
   const list = subcommand(group, 'list', 'list the experiments of the workspace')
     .alias('ls')
-    .option('--all', 'of every workspace') as PetriCommand;
+    .option('--all', 'of every workspace');
   action<{ all?: boolean }>(session, list, async (context, options) => {
     const all = options.all === true;
     const records = await context.call('experiment.list', all ? {} : { workspace: context.workspace });

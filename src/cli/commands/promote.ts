@@ -30,10 +30,7 @@ export function addPromote(session: Session, program: PetriCommand): void {
     )
     .option('--dry-run', 'do all but write into the workspace')
     .option('-y, --yes', 'write without asking')
-    .option(
-      '--allow-sensitive',
-      'take paths along that run by themselves later, such as hooks and CI files',
-    ) as PetriCommand;
+    .option('--allow-sensitive', 'take paths along that run by themselves later, such as hooks and CI files');
   action<PromoteOptions>(session, promote, async (context, options, args) => {
     const source = arg(args);
     const input = { source, to: options.to, allowSensitive: options.allowSensitive === true };
@@ -68,10 +65,10 @@ export function addPromote(session: Session, program: PetriCommand): void {
     return exitCodeOf(record);
   });
 
-  const group = program.command('promotion').description('what was promoted, and the way back') as PetriCommand;
+  const group = program.command('promotion').description('what was promoted, and the way back');
   const list = subcommand(group, 'list', 'list the promotions into the workspace')
     .alias('ls')
-    .option('--all', 'into every workspace') as PetriCommand;
+    .option('--all', 'into every workspace');
   action<{ all?: boolean }>(session, list, async (context, options) => {
     const all = options.all === true;
     const records = await context.call('promotion.list', all ? {} : { workspace: context.workspace });

@@ -34,7 +34,7 @@ interface CreateOptions {
 }
 
 export function addSandbox(session: Session, program: PetriCommand): void {
-  const group = program.command('sandbox').description('disposable, isolated copies of the workspace') as PetriCommand;
+  const group = program.command('sandbox').description('disposable, isolated copies of the workspace');
   addCreate(session, group);
   addList(session, group);
   addExec(session, group);
@@ -83,9 +83,7 @@ function addCreate(session: Session, group: PetriCommand): void {
     .option('--pids <count>', 'processes and threads', countOption)
     .option('--timeout <time>', 'time until it ends by itself, such as 30m', durationOption)
     .addOption(new Option('--network <mode>', 'the network inside').choices(networkMode.options))
-    .addOption(
-      new Option('--tier <tier>', 'how strongly it is isolated').choices(['container', 'gvisor', 'microvm']),
-    ) as PetriCommand;
+    .addOption(new Option('--tier <tier>', 'how strongly it is isolated').choices(['container', 'gvisor', 'microvm']));
   action<CreateOptions>(session, create, async (context, options) => {
     const limits = limitsOf(options);
     const record = await context.call('sandbox.create', {
@@ -115,7 +113,7 @@ function addCreate(session: Session, group: PetriCommand): void {
 function addList(session: Session, group: PetriCommand): void {
   const list = subcommand(group, 'list', 'list the sandboxes of the workspace')
     .alias('ls')
-    .option('--all', 'of every workspace, ended ones too') as PetriCommand;
+    .option('--all', 'of every workspace, ended ones too');
   action<{ all?: boolean }>(session, list, async (context, options) => {
     const all = options.all === true;
     const records = await context.call('sandbox.list', { all, ...(all ? {} : { workspace: context.workspace }) });
@@ -133,9 +131,7 @@ function addDiff(session: Session, group: PetriCommand): void {
   const diff = subcommand(group, 'diff <id> [paths...]', 'show what a sandbox changed')
     .addOption(new Option('--stat', 'numbers and a table of files (the default)').conflicts(['nameOnly', 'patch']))
     .addOption(new Option('--name-only', 'only the paths, one a line').conflicts(['stat', 'patch']))
-    .addOption(
-      new Option('--patch', 'the changes themselves, as a patch').conflicts(['stat', 'nameOnly']),
-    ) as PetriCommand;
+    .addOption(new Option('--patch', 'the changes themselves, as a patch').conflicts(['stat', 'nameOnly']));
   action<{ stat?: boolean; nameOnly?: boolean; patch?: boolean }>(session, diff, async (context, options, args) => {
     const [, ...paths] = args;
     const result = await context.call('sandbox.diff', {
@@ -170,7 +166,7 @@ function addSnapshots(session: Session, group: PetriCommand): void {
     '-m, --message <text>',
     'what it is about',
     '',
-  ) as PetriCommand;
+  );
   action<{ message: string }>(session, snapshot, async (context, options, args) => {
     const record = await context.call('sandbox.snapshot', { sandbox: arg(args), message: options.message });
     await context.print(record, () => [
@@ -199,7 +195,7 @@ function addSnapshots(session: Session, group: PetriCommand): void {
 
   const fork = subcommand(group, 'fork <id>', 'start a new sandbox from a snapshot or from the present state')
     .option('--snapshot <id>', 'the snapshot; default: the state as it is now')
-    .option('--name <name>', 'a name to call it by') as PetriCommand;
+    .option('--name <name>', 'a name to call it by');
   action<{ snapshot?: string; name?: string }>(session, fork, async (context, options, args) => {
     const record = await context.call('sandbox.fork', {
       sandbox: arg(args),

@@ -3,11 +3,11 @@
  * everywhere folds into one line; the best value of each column is marked, and which way is better is written.
  */
 import type { ExperimentRecord, RunRecord } from '../../protocol/records';
-import { formatBytes, formatDuration } from '../../protocol/units';
+import { formatBytes } from '../../protocol/units';
 import { table, type Cell, type Column } from './table';
-import { blank, line, lineWidth, paragraph, t, type Line, type Span } from './text';
+import { blank, line, lineWidth, paragraph, pathSpan, t, type Line, type Span } from './text';
 import { formatNumber } from '../../protocol/words';
-import { checkCell, ended, lines, runSymbol } from './words';
+import { checkCell, duration, ended, runSymbol, statLine } from './words';
 import type { View } from './sandbox';
 
 const bestMark = ' •';
@@ -25,9 +25,9 @@ export function checkNames(runs: readonly RunRecord[]): string[] {
 interface Measure {
   title: string;
   align: 'left' | 'right';
-  cell(run: RunRecord): Line;
+  cell: (run: RunRecord) => Line;
   /** What is compared, lower is better; absent for what nobody compares; null where it is not known. */
-  value?(run: RunRecord): number | null;
+  value?: (run: RunRecord) => number | null;
   /** May fold away when it is the same everywhere. */
   folds: boolean;
   /** Columns that it may be cut to. */
@@ -39,7 +39,12 @@ function measures(record: ExperimentRecord): Measure[] {
   const checks = checkNames(runs).map((name): Measure => ({
     title: name,
     align: 'left',
-    cell: (r) => [checkCell(r.checks.find((c) => c.name === name))],
+    cell: (r) => [
+      checkCell(
+        r.checks.find((c) => c.name === name),
+        true,
+      ),
+    ],
     folds: true,
   }));
   const metrics = record.metrics.map(({ name, better }): Measure => ({
@@ -69,16 +74,15 @@ function measures(record: ExperimentRecord): Measure[] {
   return [
     ...checks,
     ...metrics,
-    cost('files', (r) => r.diff?.files ?? null, String),
     {
-      title: 'lines ↓',
+      title: 'diff ↓',
       align: 'right',
-      cell: (r) => (r.diff === null ? [t('–', 'dim')] : lines(r.diff)),
+      cell: (r) => (r.diff === null ? [t('–', 'dim')] : statLine(r.diff)),
       value: (r) => (r.diff === null ? null : r.diff.added + r.diff.removed),
-      folds: false,
+      folds: true,
     },
-    cost('time', (r) => r.wallMs, formatDuration),
-    cost('CPU', (r) => (r.cpuSeconds === null ? null : r.cpuSeconds * 1000), formatDuration),
+    cost('time', (r) => r.wallMs, duration),
+    cost('CPU', (r) => (r.cpuSeconds === null ? null : r.cpuSeconds * 1000), duration),
     cost('memory', (r) => r.peakMemoryBytes, formatBytes),
     ...(runs.some((r) => r.verdict !== '') ? [verdict] : []),
   ];
@@ -120,7 +124,7 @@ export function comparisonTable(record: ExperimentRecord, view: View): Line[] {
   const columns: Column[] = [
     { title: '', align: 'right' },
     { title: '' },
-    { title: 'approach', min: 10 },
+    { title: 'approach', min: 14 },
     ...shown.map((m) => ({
       title: m.value && (best.get(m)?.size ?? 0) > 0 ? m.title + '  ' : m.title,
       align: m.align,
@@ -129,7 +133,7 @@ export function comparisonTable(record: ExperimentRecord, view: View): Line[] {
   const rows = runs.map((r): Cell[] => [
     t(r.rank === null ? '–' : String(r.rank), r.rank === null ? 'dim' : 'strong'),
     marks(r, record.winner),
-    t(r.name, r.name === record.winner ? 'strong' : 'plain'),
+    pathSpan(r.name, r.name === record.winner ? 'strong' : 'plain'),
     ...shown.map((m): Line => {
       const cell = m.cell(r);
       const winners = best.get(m);

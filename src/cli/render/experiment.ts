@@ -69,10 +69,13 @@ export function experimentHead(record: ExperimentRecord, view: View): Line[] {
     ...(record.endedAt === null ? [] : [duration(took)]),
     networkWords[record.network],
     ...(limitsText(record.limits) === 'none' ? [] : [limitsText(record.limits)]),
-  ].join(' · ');
+  ]
+    // A line may break between the facts, not inside one.
+    .map((fact) => fact.replaceAll(' ', '\u00a0'))
+    .join(' · ');
   return [
     fitLine(line(t(record.name, 'title'), '  ', record.task, '  ', t(record.id, 'dim')), view.width),
-    fitLine(line(t(about, 'dim')), view.width),
+    ...paragraph(about, view.width, [], 'dim'),
   ];
 }
 

@@ -1,7 +1,7 @@
 /** Tests × approaches and files × approaches: a mark per approach, differences first, what is equal everywhere folded. */
 import type { DiffFile, ExperimentRecord, RunRecord, TestCase } from '../../protocol/records';
 import { inOrder } from './comparison';
-import { blank, fitLine, line, pathSpan, t, type Line, type Span } from './text';
+import { blank, fitLine, line, paragraph, pathSpan, t, type Line, type Span } from './text';
 import { plural } from '../../protocol/words';
 import { statusLetters } from './words';
 import { fit } from './width';
@@ -96,7 +96,7 @@ export function testMatrix(record: ExperimentRecord, view: View): Line[] {
     if (n > 0) out.push(line('  ', testMarks[outcome], t(`  ${plural(n, 'test')} ${words}`, 'dim')));
   }
   if (runs.some((r) => r.checks.some((c) => c.tests?.cut)))
-    out.push(line(t('  The reports had more tests than are kept; see the logs.', 'warn')));
+    out.push(...paragraph('The reports had more tests than are kept; see the logs.', view.width, line('  '), 'warn'));
   return out;
 }
 
@@ -134,7 +134,7 @@ export function fileMatrix(record: ExperimentRecord, view: View): Line[] {
       const [letter, tone] = statusLetters[c.status];
       return t(letter, tone);
     });
-    const l = row(marks, pathSpan(path), { ...view, width: sensitive ? Math.max(30, view.width - 14) : view.width });
+    const l = row(marks, pathSpan(path), { ...view, width: sensitive ? view.width - 13 : view.width });
     out.push(sensitive ? [...l, t('  ⚠ sensitive', 'warn')] : l);
   }
   if (sorted.length > maxRows) out.push(line(t(`  … ${sorted.length - maxRows} more`, 'dim')));

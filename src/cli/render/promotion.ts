@@ -1,6 +1,6 @@
 /** Promotions for people: the ladder, the files with the sensitive ones marked, conflicts, the way back. */
 import type { PromotionRecord, StageResult } from '../../protocol/records';
-import { facts, table, type Cell } from './table';
+import { table, type Cell } from './table';
 import { blank, fitLine, line, paragraph, pathSpan, t, type Line, type Span, type Tone } from './text';
 import { fileRows } from './diff';
 import { plural, promotionStateWords } from '../../protocol/words';
@@ -130,11 +130,11 @@ export function promotionDetail(record: PromotionRecord, view: View): Line[] {
   }
   if (record.problem !== null) out.push(blank, ...paragraph(record.problem, view.width, line(t('✗ ', 'bad'))));
   const next = nextStep(record, sensitive);
-  if (next) out.push(blank, ...facts([next], view.width, 0));
+  if (next) out.push(blank, ...paragraph(next[1], view.width, line(t(`${next[0]}  `, 'dim'))));
   return out;
 }
 
-function nextStep(record: PromotionRecord, sensitive: number): [string, Cell] | undefined {
+function nextStep(record: PromotionRecord, sensitive: number): [string, string] | undefined {
   if (record.state === 'done' && record.undo !== null && !record.dryRun)
     return ['take it back', `petri promotion undo ${record.id}`];
   if (record.state === 'done' && record.dryRun)

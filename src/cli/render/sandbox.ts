@@ -3,7 +3,7 @@ import type { SandboxRecord, SnapshotRecord } from '../../protocol/records';
 import { facts, table, type Cell } from './table';
 import { blank, fitLine, line, paragraph, pathSpan, t, type Line } from './text';
 import { breachSentence, breachWords, plural } from '../../protocol/words';
-import { ago, duration, elapsed, limitsText, sandboxState, statLine } from './words';
+import { ago, duration, elapsed, lifeTime, limitsText, sandboxState, statLine } from './words';
 import { fit, displayWidth } from './width';
 
 export interface View {
@@ -11,12 +11,6 @@ export interface View {
   width: number;
   /** The present, ms. */
   now: number;
-}
-
-function expiry(record: SandboxRecord, now: number): string {
-  if (record.endedAt !== null) return `ended ${ago(record.endedAt, now)}`;
-  if (record.expiresAt === null) return ago(record.createdAt, now);
-  return `${duration(Math.max(0, Date.parse(record.expiresAt) - now))} left`;
 }
 
 /** What a sandbox is up to, in few words. */
@@ -46,24 +40,26 @@ export function sandboxList(records: readonly SandboxRecord[], view: View, withW
       ),
     ];
   }
+  // Where space is short, what the sandbox is up to says more than what it is made of.
+  const withImage = view.width >= 100;
   const rows = records.map((r): Cell[] => [
     t(r.id, 'accent'),
     t(r.name, 'strong'),
     sandboxState(r.state),
     ...(withWorkspace ? [pathSpan(r.workspace)] : []),
-    t(r.environment.image),
-    t(expiry(r, view.now), 'dim'),
+    t(lifeTime(r, view.now), 'dim'),
     t(note(r), r.problem !== null || r.breach !== null ? 'warn' : 'dim'),
+    ...(withImage ? [t(r.environment.image, 'dim')] : []),
   ]);
   return table(
     [
       { title: 'id' },
-      { title: 'name', min: 10 },
+      { title: 'name', min: 12 },
       { title: 'state' },
       ...(withWorkspace ? [{ title: 'workspace', min: 14 }] : []),
-      { title: 'image', min: 10 },
-      { title: 'time', min: 10 },
-      { title: '', min: 8 },
+      { title: 'time' },
+      { title: '', min: 12 },
+      ...(withImage ? [{ title: 'image', min: 12 }] : []),
     ],
     rows,
     view.width,
@@ -72,7 +68,7 @@ export function sandboxList(records: readonly SandboxRecord[], view: View, withW
 
 /** One line after something was done to a sandbox. */
 export function sandboxHead(record: SandboxRecord): Line {
-  return line(sandboxState(record.state), '  ', t(record.name, 'strong'), '  ', t(record.id, 'accent'));
+  return line(sandboxState(record.state), '  ', t(record.id, 'accent'), '  ', t(record.name, 'strong'));
 }
 
 const shownCommands = 8;
@@ -84,7 +80,7 @@ export function sandboxDetail(record: SandboxRecord, view: View): Line[] {
       ? undefined
       : `${record.owner.kind}${record.owner.id === null ? '' : ` ${record.owner.id}`}`;
   const out: Line[] = [
-    sandboxHead(record),
+    fitLine(sandboxHead(record), view.width),
     ...facts(
       [
         ['workspace', pathSpan(record.workspace)],
@@ -104,7 +100,7 @@ export function sandboxDetail(record: SandboxRecord, view: View): Line[] {
         ],
         ['limits', limitsText(record.limits)],
         ['made', `${ago(record.createdAt, view.now)}${owner === undefined ? '' : `, for ${owner}`}`],
-        ['until', record.expiresAt === null || record.endedAt !== null ? undefined : expiry(record, view.now)],
+        ['until', record.expiresAt === null || record.endedAt !== null ? undefined : lifeTime(record, view.now)],
         ['ended', record.endedAt === null ? undefined : ago(record.endedAt, view.now)],
         [
           'forked from',

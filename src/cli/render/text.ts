@@ -67,11 +67,14 @@ export function fitLine(l: Line, max: number): Line {
   return out;
 }
 
-/** Text as a paragraph: wrapped to `width`, the first line after `first`, the rest under it. */
+/** Text as a paragraph: wrapped to `width`, the first line after `first`, the rest under it; a long `first` stands alone. */
 export function paragraph(text: string, width: number, first: Line = [], tone: Tone = 'plain'): Line[] {
   const indent = lineWidth(first);
-  const lines = wrap(visible(text, true), Math.max(20, width - indent));
-  return lines.map((l, i) => (i === 0 ? [...first, t(l, tone)] : [t(' '.repeat(indent)), t(l, tone)]));
+  if (indent > width / 2) return [fitLine(first, width), ...paragraph(text, width, [t('    ')], tone)];
+  return wrap(visible(text, true), Math.max(1, width - indent)).map((l, i) => [
+    ...(i === 0 ? first : [t(' '.repeat(indent))]),
+    t(l, tone),
+  ]);
 }
 
 const codes: Record<Tone, string> = {

@@ -21,9 +21,16 @@ function rough(ms: number): string {
   return plural(Math.round(s / 86_400), 'day');
 }
 
+/** "14 min left", "ended 2 min ago", or how old it is. */
+export function lifeTime(record: Pick<SandboxRecord, 'createdAt' | 'expiresAt' | 'endedAt'>, now: number): string {
+  if (record.endedAt !== null) return `ended ${ago(record.endedAt, now)}`;
+  if (record.expiresAt === null) return `made ${ago(record.createdAt, now)}`;
+  return `${rough(Math.max(0, Date.parse(record.expiresAt) - now))} left`;
+}
+
 /** A duration that may not be known. */
 export function duration(ms: number | null): string {
-  return ms === null ? '–' : formatDuration(ms);
+  return ms === null ? '–' : formatDuration(ms).replace(/ 0 (s|min)$/, '');
 }
 
 export function elapsed(from: string | null, to: string | null, now: number): number | null {
@@ -37,7 +44,7 @@ export function limitsText(limits: Limits): string {
     limits.cpus === undefined ? '' : `${limits.cpus} CPU`,
     limits.memoryBytes === undefined ? '' : formatBytes(limits.memoryBytes),
     limits.pids === undefined ? '' : `${limits.pids} processes`,
-    limits.timeoutMs === undefined ? '' : formatDuration(limits.timeoutMs),
+    limits.timeoutMs === undefined ? '' : duration(limits.timeoutMs),
   ].filter((p) => p !== '');
   return parts.length === 0 ? 'none' : parts.join(' · ');
 }
@@ -102,15 +109,17 @@ export function statLine(stat: DiffStat): Line {
 }
 
 /** "✓ 41/41", "✗ 39/41", "✗ exit 1", "✗ out of memory". */
-export function checkCell(check: CheckResult | undefined): Span {
+export function checkCell(check: CheckResult | undefined, brief = false): Span {
   if (!check) return t('–', 'dim');
   const tone: Tone = check.passed ? 'good' : 'bad';
-  return t(`${check.passed ? '✓' : '✗'} ${checkWords(check)}`.trimEnd(), tone);
+  return t(`${check.passed ? '✓' : '✗'} ${checkWords(check, brief)}`.trimEnd(), tone);
 }
 
-export function checkWords(check: CheckResult): string {
+/** In words; `brief` leaves out the breach where counts say enough beside a verdict. */
+export function checkWords(check: CheckResult, brief = false): string {
   const counts = check.tests ? `${check.tests.passed}/${check.tests.passed + check.tests.failed}` : '';
-  if (check.breach !== null) return [counts, breachWords(check.breach)].filter((s) => s !== '').join(' ');
+  if (check.breach !== null && !(brief && counts !== ''))
+    return [counts, breachWords(check.breach)].filter((s) => s !== '').join(' ');
   if (counts !== '' && (check.passed || (check.tests?.failed ?? 0) > 0)) return counts;
   if (check.passed) return counts === '' ? 'passed' : counts;
   if (check.exitCode !== null && check.exitCode !== 0) return `${counts} exit ${check.exitCode}`.trimStart();
