@@ -55,6 +55,10 @@ export interface LayerSpec {
   removals: BytePath[];
   /** About how many bytes `open()` gives, for progress; 0 when unknown. */
   sizeHint: number;
+  /** Exactly how many bytes `open()` gives, where the caller can tell: the layer is then sent as it is made, with no copy on disk. */
+  sizeBytes?: number;
+  /** Owner of the folders above `removals`, should the engine have to write them (mode 0755). Default root. */
+  owner?: { uid: number; gid: number };
   signal?: AbortSignal;
   progress?(p: Progress): void;
 }
