@@ -13,15 +13,22 @@ export async function repositoryFingerprint(workspace: string): Promise<string |
   // A prefix on the first line: the folder is inside a repository, not its top.
   if (commit.subarray(0, 1).toString() !== '\n') return null;
   const id = head === null ? Buffer.from('unborn') : await read(workspace, ['rev-parse', 'HEAD']);
-  return createHash('sha256').update(commit).update(id ?? '').update(staged).digest('hex');
+  return createHash('sha256')
+    .update(commit)
+    .update(id ?? '')
+    .update(staged)
+    .digest('hex');
 }
 
 function read(cwd: string, args: string[]): Promise<Buffer | null> {
   const env: NodeJS.ProcessEnv = { ...process.env, GIT_OPTIONAL_LOCKS: '0', LC_ALL: 'C' };
   for (const name of Object.keys(env)) if (name.startsWith('GIT_') && name !== 'GIT_OPTIONAL_LOCKS') delete env[name];
   return new Promise((resolve) => {
-    execFile('git', ['-c', 'core.fsmonitor=false', ...args], { cwd, env, encoding: 'buffer', maxBuffer: 1 << 30 }, (error, stdout) =>
-      resolve(error ? null : stdout),
+    execFile(
+      'git',
+      ['-c', 'core.fsmonitor=false', ...args],
+      { cwd, env, encoding: 'buffer', maxBuffer: 1 << 30 },
+      (error, stdout) => resolve(error ? null : stdout),
     );
   });
 }

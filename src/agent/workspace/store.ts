@@ -75,7 +75,11 @@ export interface WorkspaceStore {
   /** Names and line counts, sensitive paths marked. */
   diff(before: Oid, after: Oid): Promise<DiffResult>;
   /** Unified diff with binary patches, UTF-8 text as git prints it. At most `maxBytes`, cut at a line end and marked. */
-  patch(before: Oid, after: Oid, options?: { paths?: string[]; maxBytes?: number }): Promise<{ text: string; cut: boolean }>;
+  patch(
+    before: Oid,
+    after: Oid,
+    options?: { paths?: string[]; maxBytes?: number },
+  ): Promise<{ text: string; cut: boolean }>;
 
   /** Contents of blobs, in order; one git process for all. */
   readBlobs(oids: Oid[]): AsyncIterable<{ oid: Oid; data: Buffer }>;
