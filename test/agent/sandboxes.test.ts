@@ -187,10 +187,10 @@ describe('sandboxes', function () {
   it('are seen by every client at once, and outlive the one that made them', async () => {
     const other = await bench.connect();
     let seen = '';
-    const watching = until(other, () => seen === 'ready');
     other.watch((e) => {
       if (e.kind === 'sandbox' && e.record.name === 'shared') seen = e.record.state;
     });
+    const watching = until(other, () => seen === 'ready');
     const third = await bench.connect();
     const { id } = await third.call('sandbox.create', { workspace: bench.workspace, name: 'shared' });
     third.dispose();

@@ -1,5 +1,5 @@
 /** Says in words why runs stand where they stand: what really decided, not what usually does. Pure. */
-import type { Breach, Limits, RunRecord } from '../../protocol/records';
+import type { Breach, CheckResult, Limits, RunRecord } from '../../protocol/records';
 import { shorten } from '../../protocol/text';
 import { formatDuration } from '../../protocol/units';
 import { breachWords, diffWords, formatNumber, listWords, plural, quoted, runStateWords } from '../../protocol/words';
@@ -240,30 +240,36 @@ function shortcomings({ run, tests }: Standing, limits: Limits): Shortcoming[] {
     const count = plural(tests.failed, 'test');
     add(`${count} fail${tests.failed === 1 ? 's' : ''}`, `fails ${count}`);
   }
-  const breaches = new Set<Breach>(run.breach === null ? [] : [run.breach]);
-  for (const check of run.checks) if (check.breach !== null && !check.passed) breaches.add(check.breach);
+  const ofChecks = run.checks.flatMap(({ breach, passed }) => (breach === null || passed ? [] : [breach]));
+  const breaches = new Set<Breach>(run.breach === null ? ofChecks : [run.breach, ...ofChecks]);
   for (const breach of breaches) {
-    // A check may have a time bound of its own, so only the run's breach tells at which bound.
-    const words = breachWords(breach, breach === run.breach ? { limits } : {});
+    // A check may have a time bound of its own, so the experiment's is not named then.
+    const known = breach === 'timeout' && ofChecks.includes(breach) ? {} : { limits };
+    const words = breachWords(breach, known);
     add(words, breach === 'timeout' ? words : breach === 'egress-denied' ? `was ${words}` : `ran ${words}`);
   }
-  const plain = run.checks.filter(
-    (check) => !check.passed && (check.tests?.failed ?? 0) === 0 && check.breach === null,
-  );
+  const plain = run.checks.filter((c) => !c.passed && (c.tests?.failed ?? 0) === 0 && c.breach === null);
   const [first] = plain;
   if (plain.length === 1 && first) {
-    const code = first.exitCode === null ? '' : ` (exit code ${first.exitCode})`;
-    add(`${shorten(first.name, 40)} fails${code}`, `fails the check ${quoted(first.name)}${code}`);
+    const why = whyCheckFails(first);
+    add(`${shorten(first.name, 40)} fails${why}`, `fails the check ${quoted(first.name)}${why}`);
   } else if (plain.length > 1) add(`${plain.length} checks fail`, `fails ${plain.length} checks`);
   if (breaches.size === 0 && commandFailed(run))
     add(`exit code ${run.exitCode}`, `ended with exit code ${run.exitCode}`);
   if (found.length === 0) {
     const problem = run.problem === null ? '' : shorten(run.problem, 160).replace(/[.\s]+$/, '');
-    add(problem || 'failed', problem === '' ? 'failed' : `failed (${problem})`);
+    add(problem || 'failed', problem === '' ? 'failed' : `failed: ${problem}`);
   }
   return found;
 }
 
 function commandFailed(run: RunRecord): boolean {
   return run.exitCode !== null && run.exitCode !== 0;
+}
+
+/** The exit code, or what else was wrong where the code alone would puzzle. */
+function whyCheckFails({ exitCode, problems }: CheckResult): string {
+  const [problem] = problems;
+  if (exitCode === 0 && problem !== undefined) return ` (${shorten(problem, 100).replace(/[.\s]+$/, '')})`;
+  return exitCode === null ? '' : ` (exit code ${exitCode})`;
 }

@@ -60,7 +60,6 @@ class Conduct {
     const { plan, context } = this;
     if (plan.signal.aborted) return this.end({ state: 'cancelled', verdict: 'cancelled' });
     mkdirSync(plan.folder, { recursive: true, mode: 0o700 });
-    let sampler: NodeJS.Timeout | undefined;
     try {
       this.note({ state: 'preparing', step: 'creating the sandbox', startedAt: new Date().toISOString() });
       const { limits, network } = plan.experiment;
@@ -75,7 +74,7 @@ class Conduct {
         signal: plan.signal,
       });
       this.note({ sandbox: this.sandbox.id });
-      sampler = setInterval(() => void this.sample(), sampleEveryMs);
+      this.sampler = setInterval(() => void this.sample(), sampleEveryMs);
       await this.work(this.sandbox);
     } catch (error) {
       if (plan.signal.aborted || isCancelled(error)) this.end({ state: 'cancelled', verdict: 'cancelled' });
@@ -86,7 +85,7 @@ class Conduct {
         throw error;
       }
     } finally {
-      clearInterval(sampler);
+      clearInterval(this.sampler);
       await this.cleanUp();
     }
   }
@@ -199,6 +198,7 @@ class Conduct {
       : undefined;
   }
 
+  private sampler: NodeJS.Timeout | undefined;
   private sampling = false;
 
   private async sample(): Promise<void> {
@@ -206,6 +206,8 @@ class Conduct {
     this.sampling = true;
     const stats = await this.stats();
     this.peak = Math.max(this.peak, stats?.memoryBytes ?? 0);
+    // An engine that keeps the peak itself need not be asked again before the end.
+    if (stats && stats.peakMemoryBytes !== null) clearInterval(this.sampler);
     this.sampling = false;
   }
 

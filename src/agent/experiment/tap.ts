@@ -7,7 +7,9 @@ import { CaseCollector, checkSize, maxMessage, unreadable } from './reports';
 /** Subtests nested deeper than this are left out. */
 const maxDepth = 32;
 const maxLine = 2000;
-const maxPoints = 1_000_000;
+/** A test can be one short line, so their number bounds the time that reading takes (seconds at worst). */
+const maxPoints = 250_000;
+const maxKeptLines = 750_000;
 const maxNotes = 30_000;
 
 /** Lines that mean something to TAP, without their indentation. */
@@ -64,7 +66,8 @@ function walk(parser: Parser, path: string[], cases: CaseCollector, notes: Note[
     cases.add({
       name: [...path, result.name || `test ${result.id || tally.leaves}`].join(' › '),
       outcome,
-      message: outcome === 'failed' ? (note?.text ?? null) : typeof reason === 'string' ? reason : null,
+      message:
+        outcome === 'failed' ? (note?.text ?? null) : typeof reason === 'string' && reason !== '-' ? reason : null,
       durationMs: note?.durationMs ?? result.time,
     });
   };
@@ -161,6 +164,7 @@ function filter(text: string): { lines: string[]; notes: Note[]; points: number 
     }
     if (indent.length % 4 === 0 && indent.length <= 4 * maxDepth && meaningful.test(rest)) {
       closePoint();
+      if (lines.length >= maxKeptLines) throw unreadable('TAP', `it has more than ${maxKeptLines} lines of TAP`);
       lines.push(`${line}\n`);
       if (/^(?:not )?ok\b/i.test(rest)) {
         if (++points > maxPoints) throw unreadable('TAP', `it has more than ${maxPoints} tests`);
@@ -188,9 +192,18 @@ function readNote(body: string[]): Note {
   return { durationMs: time === undefined ? null : Number(time), text: dedent(kept).join('\n') };
 }
 
-/** Unfolds `error: |-` and the like: the key's line goes, its text stays. */
+/** Unfolds `error: |-` and the like: the key's line goes, its text stays, less indented. */
 function dedent(lines: string[]): string[] {
-  return lines.flatMap((line) =>
-    /^(?:error|message|stack): *[|>][-+]?$/.test(line) ? [] : [line.replace(/^(?:error|message): +'(.*)'$/, '$1')],
-  );
+  const out: string[] = [];
+  /** Indentation of the key whose text we are in. */
+  let key: number | undefined;
+  for (const line of lines) {
+    const indent = line.search(/\S/);
+    if (key !== undefined && indent !== -1 && indent <= key) key = undefined;
+    const folded = /^( *)(?:error|message|stack): *[|>][-+]?$/.exec(line);
+    if (folded) key = folded[1]?.length ?? 0;
+    else if (key !== undefined) out.push(line.slice(key + 2));
+    else out.push(line.replace(/^ *(?:error|message): +(?:'(.*)'|"(.*)")$/, '$1$2'));
+  }
+  return out;
 }

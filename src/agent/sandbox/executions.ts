@@ -122,15 +122,16 @@ export class Executions {
   /** Why a command that did not end well was stopped by a limit; null when none did it. */
   private async breachOf(boxId: string, exitCode: number, oomBefore: number): Promise<Breach | null> {
     if (exitCode === 0) return null;
-    if ((this.oomSeen.get(boxId) ?? 0) > oomBefore) return 'oom';
     const stats = await this.engine.stats(boxId).catch(() => undefined);
-    if (!stats) return null;
-    const known = this.lastCounts.get(boxId) ?? { oom: 0, pids: 0 };
-    this.lastCounts.set(boxId, { oom: stats.oomKills ?? known.oom, pids: stats.pidsDenied ?? known.pids });
-    if ((stats.oomKills ?? 0) > known.oom) return 'oom';
-    if ((stats.pidsDenied ?? 0) > known.pids) return 'pids';
-    return null;
+    const before = this.lastCounts.get(boxId) ?? { oom: 0, pids: 0 };
+    const now = { oom: stats?.oomKills ?? before.oom, pids: stats?.pidsDenied ?? before.pids };
+    this.lastCounts.set(boxId, now);
+    if (now.oom > before.oom) return 'oom';
+    // Where the counts can't be read the engine's own event is the word.
+    if (typeof stats?.oomKills !== 'number' && (this.oomSeen.get(boxId) ?? 0) > oomBefore) return 'oom';
+    return now.pids > before.pids ? 'pids' : null;
   }
 
+  /** What the kernel had counted for a box when it was last asked. */
   private readonly lastCounts = new Map<string, { oom: number; pids: number }>();
 }
