@@ -8,8 +8,10 @@ const tests = process.argv.includes('--tests');
 const production = process.argv.includes('--production');
 const { version } = JSON.parse(readFileSync(path.join(__dirname, 'package.json'), 'utf8'));
 
-/** Native parts of ssh2 that are optional and loaded behind a try. */
-const optionalNatives = ['cpu-features', '*.node'];
+/** What dockerode loads and Petri never uses; see scripts/absent.js. It would be a third of the agent's memory. */
+const absent = Object.fromEntries(
+  ['ssh2', '@grpc/grpc-js', '@grpc/proto-loader'].map((name) => [name, path.join(__dirname, 'scripts/absent.js')]),
+);
 
 const common = {
   bundle: true,
@@ -33,7 +35,12 @@ function testFiles(dir) {
 async function main() {
   const builds = [
     { ...common, entryPoints: { extension: 'src/extension/extension.ts' }, outdir: 'dist', external: ['vscode'] },
-    { ...common, entryPoints: { agent: 'src/agent/main.ts', 'petri-client': 'src/client/client.ts' }, outdir: 'dist', external: optionalNatives },
+    {
+      ...common,
+      entryPoints: { agent: 'src/agent/main.ts', 'petri-client': 'src/client/client.ts' },
+      outdir: 'dist',
+      alias: absent,
+    },
     {
       ...common,
       entryPoints: { petri: 'src/cli/petri.ts', 'petri-cli': 'src/cli/main.ts' },
@@ -44,7 +51,13 @@ async function main() {
   ];
   if (tests) {
     rmSync(path.join(__dirname, 'out/test'), { recursive: true, force: true });
-    builds.push({ ...common, entryPoints: testFiles('test'), outdir: 'out/test', outbase: 'test', packages: 'external' });
+    builds.push({
+      ...common,
+      entryPoints: testFiles('test'),
+      outdir: 'out/test',
+      outbase: 'test',
+      packages: 'external',
+    });
   }
   if (watch) {
     for (const options of builds) await (await esbuild.context(options)).watch();

@@ -55,7 +55,7 @@ export function ownerOf(home: string): string {
   return id;
 }
 
-/** How the engine is looked for, from the agent's environment. */
+/** How the engine is looked for, from an environment. */
 export function engineSearch(env: NodeJS.ProcessEnv): Parameters<typeof discoverEngine>[0] {
   return {
     ...(env['PETRI_ENGINE'] ? { setting: env['PETRI_ENGINE'] } : {}),
@@ -66,8 +66,8 @@ export function engineSearch(env: NodeJS.ProcessEnv): Parameters<typeof discover
 }
 
 /** Finds the engine and builds everything on it. Errors: no-engine. */
-export async function buildCore(home: string, records: Records, stores: Stores): Promise<Core> {
-  const { engine } = await discoverEngine(engineSearch(process.env));
+export async function buildCore(home: string, records: Records, stores: Stores, env: NodeJS.ProcessEnv): Promise<Core> {
+  const { engine } = await discoverEngine(engineSearch(env));
   const owner = ownerOf(home);
   const open = (workspace: string): Promise<WorkspaceStore> => stores.get(workspace);
   const environments = new Environments(engine, owner, open);

@@ -20,6 +20,8 @@ export interface AgentContext {
   /** Builds the core at the first call; a failure is tried again at the next. */
   core(): Promise<Core>;
   status(): AgentStatus;
+  /** The variables by which the engine is found. */
+  engineEnv(): NodeJS.ProcessEnv;
   /** Ends the agent after the answer has gone out. */
   stop(): void;
 }
@@ -157,7 +159,7 @@ async function doctor(context: AgentContext): Promise<DoctorReport> {
     report.problems.push(problem(error));
   }
   try {
-    const { engine, tried } = await discoverEngine(engineSearch(process.env));
+    const { engine, tried } = await discoverEngine(engineSearch(context.engineEnv()));
     report.tried = tried;
     report.engine = await engine.report();
     const owned = { [label.owner]: report.id };

@@ -1,7 +1,7 @@
 /** Composition root of the agent: the lock, the records, the server, the services, and the idle exit. */
 import { messageOf } from '../protocol/errors';
 import type { AgentStatus } from '../protocol/operations';
-import { protocolVersion } from '../protocol/wire';
+import { engineVariables, protocolVersion } from '../protocol/wire';
 import { buildCore, ownerOf, Stores, type Core } from './core';
 import { createHandlers } from './handlers';
 import { Records } from './records/records';
@@ -25,8 +25,10 @@ async function main(): Promise<void> {
   const stores = new Stores(home);
   let core: Promise<Core> | undefined;
   let ready: Core | undefined;
+  /** The newest caller's way to the engine, until one is found. */
+  let engineEnv: NodeJS.ProcessEnv = process.env;
   const getCore = (): Promise<Core> => {
-    core ??= buildCore(home, records, stores).then(
+    core ??= buildCore(home, records, stores, engineEnv).then(
       (built) => (ready = built),
       (error: unknown) => {
         core = undefined;
@@ -56,7 +58,7 @@ async function main(): Promise<void> {
     if (stopping) return;
     stopping = true;
     // A moment for the answer to go out; then everything in order.
-    setImmediate(() => {
+    setTimeout(() => {
       void (async () => {
         server.close();
         await ready?.stop();
@@ -64,7 +66,7 @@ async function main(): Promise<void> {
         release();
         process.exit(0);
       })();
-    });
+    }, 20);
   };
 
   let idle: NodeJS.Timeout | undefined;
@@ -76,11 +78,18 @@ async function main(): Promise<void> {
     }, idleMs);
   };
 
-  const server = new AgentServer(
-    lock,
-    createHandlers({ home, version: PETRI_VERSION, records, core: getCore, status, stop }),
-    onActivity,
-  );
+  const handlers = createHandlers({
+    home,
+    version: PETRI_VERSION,
+    records,
+    core: getCore,
+    status,
+    stop,
+    engineEnv: () => engineEnv,
+  });
+  const server = new AgentServer(lock, handlers, onActivity, ({ engine }) => {
+    if (!ready) engineEnv = { ...withoutEngine(process.env), ...engine };
+  });
   records.watch((event) => server.broadcast(event));
   for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) process.on(signal, stop);
   process.on('unhandledRejection', (reason) => console.error('unhandled:', reason));
@@ -95,6 +104,11 @@ async function main(): Promise<void> {
   ) {
     getCore().catch((error: unknown) => console.error(messageOf(error)));
   }
+}
+
+/** The environment without what says which engine is meant. */
+function withoutEngine(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
+  return Object.fromEntries(Object.entries(env).filter(([name]) => !engineVariables.some((v) => v === name)));
 }
 
 main().catch((error: unknown) => {

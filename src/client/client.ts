@@ -13,6 +13,7 @@ import { cancelled, fromWireError, PetriError } from '../protocol/errors';
 import type { ExecInput, Input, OperationName, Output } from '../protocol/operations';
 import type { AgentEvent, ExecRecord } from '../protocol/records';
 import {
+  engineVariables,
   handshakeMethod,
   handshakeOutput,
   notifications,
@@ -107,6 +108,9 @@ async function handshake(socket: Socket, lock: LockFile, options: ConnectOptions
     protocol: protocolVersion,
     token: lock.token,
     client: { ...options.client, pid: process.pid },
+    engine: Object.fromEntries(
+      engineVariables.flatMap((name) => (process.env[name] ? [[name, process.env[name]]] : [])),
+    ),
   };
   let answer;
   try {

@@ -3,7 +3,7 @@
  * and the JSON schemas that editors use are generated from them (schemas.ts). Own messages begin with "expected", so that
  * a reader can put them behind a position.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import { networkMode } from './records';
 import { parseBytes, parseDuration } from './units';
 

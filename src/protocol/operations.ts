@@ -2,7 +2,7 @@
  * The one table of operations: what the agent can do, the shapes in and out, and who may call it. The agent serves it,
  * the client types its calls by it, and the command line and MCP take their words from it.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import {
   diffFile,
   diffStat,

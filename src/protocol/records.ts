@@ -1,5 +1,5 @@
 /** What the agent remembers and shows: sandboxes, snapshots, experiments, runs, promotions. JSON values only. */
-import { z } from 'zod';
+import * as z from 'zod';
 
 /** Seconds since the epoch would lose precision: every time is an ISO 8601 string in UTC. */
 const time = z.string();

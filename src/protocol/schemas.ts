@@ -1,5 +1,5 @@
 /** The JSON schemas that the extension ships for its files, made from the schemas the agent validates with. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { experimentFile, petriFile } from './files';
 
 /** File name in `media/schemas` → text. Draft 7, the newest that VS Code's JSON language knows wholly. */

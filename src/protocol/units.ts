@@ -1,5 +1,5 @@
 /** Sizes and durations as people write them in files and on the command line. */
-import { z } from 'zod';
+import * as z from 'zod';
 
 const sizeUnits: Record<string, number> = { b: 1, k: 1024, m: 1024 ** 2, g: 1024 ** 3, t: 1024 ** 4 };
 const timeUnits: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };

@@ -1,9 +1,20 @@
 /** What goes over the socket beside the operations themselves: the handshake and the notifications. */
-import { z } from 'zod';
+import * as z from 'zod';
 import type { AgentEvent } from './records';
 
 /** Raised with every change that an older peer would misunderstand. */
 export const protocolVersion = 1;
+
+/** The variables of the environment that say which engine is meant. */
+export const engineVariables = [
+  'PETRI_ENGINE',
+  'DOCKER_HOST',
+  'DOCKER_CONTEXT',
+  'DOCKER_CONFIG',
+  'DOCKER_TLS_VERIFY',
+  'DOCKER_CERT_PATH',
+  'XDG_RUNTIME_DIR',
+] as const;
 
 /** First request of a connection; anything before it ends the connection. */
 export const handshakeMethod = 'handshake';
@@ -11,6 +22,8 @@ export const handshakeInput = z.object({
   protocol: z.number().int(),
   token: z.string(),
   client: z.object({ name: z.string(), version: z.string(), pid: z.number().int() }),
+  /** The caller's variables by which an engine is found; an agent that has none yet looks with the newest caller's. */
+  engine: z.partialRecord(z.enum(engineVariables), z.string()),
 });
 export type HandshakeInput = z.infer<typeof handshakeInput>;
 

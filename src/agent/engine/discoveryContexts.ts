@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
-import { z } from 'zod';
+import * as z from 'zod';
 import { PetriError } from '../../protocol/errors';
 import { parseEndpoint, type Endpoint, type Tls } from './docker/endpoint';
 

@@ -1,6 +1,6 @@
 /** The labels by which cached layers are known, and the keys they are found by. */
 import { createHash } from 'node:crypto';
-import { z } from 'zod';
+import * as z from 'zod';
 import { label, type Image, type Labels } from '../engine/engine';
 
 /** What a workspace layer was made from; kept as JSON in its label. */

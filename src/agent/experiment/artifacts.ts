@@ -1,19 +1,22 @@
 /** Which files of a sandbox an experiment keeps: globs over paths relative to the workspace. */
-import picomatch from 'picomatch';
+import { compileGlob, GlobError } from './artifacts-glob';
 
-const globSigns = /[*?[\]{}()!+@|\\]/;
+const globSigns = /[*?[\]{}\\]/;
 
 /** Why a glob can't name files of the workspace ("expected …"), or undefined when it can. */
 export function globProblem(glob: string): string | undefined {
   if (glob.trim() === '') return 'expected a glob, found only spaces';
+  if (glob.length > 1000) return 'expected a glob of at most 1000 characters';
   if (glob.includes('\0')) return 'expected a glob without NUL characters';
   if (/^(?:[/\\]|[A-Za-z]:)/.test(glob)) return 'expected a path relative to the workspace, found an absolute one';
-  if (glob.split(/[/\\]/).includes('..')) return 'expected a path inside the workspace, found ".."';
+  if (glob.split(/[/\\{},]/).includes('..')) return 'expected a path inside the workspace, found ".."';
+  if (/(?<!\\)[@!?*+]\(/.test(glob)) return 'expected a glob of *, **, ?, [a-z] and {a,b}, found a ( behind one of @!?*+';
   try {
-    picomatch.makeRe(normal(glob), options);
+    compileGlob(normal(glob));
     return undefined;
-  } catch {
-    return 'expected a glob such as "coverage/**"';
+  } catch (error) {
+    if (error instanceof GlobError) return error.message;
+    throw error;
   }
 }
 
@@ -24,11 +27,9 @@ export function globProblem(glob: string): string | undefined {
  */
 export function matchArtifacts(globs: string[]): (path: string) => boolean {
   const usable = globs.filter((glob) => globProblem(glob) === undefined).map(normal);
-  const tests = usable.map((glob) => {
-    const whole = picomatch(glob, options);
-    if (globSigns.test(glob)) return whole;
-    return (path: string) => whole(path) || path.startsWith(`${glob}/`);
-  });
+  const tests = usable.map((glob) =>
+    globSigns.test(glob) ? compileGlob(glob) : (path: string) => path === glob || path.startsWith(`${glob}/`),
+  );
   return (path) => isRelative(path) && tests.some((test) => test(path));
 }
 
@@ -42,11 +43,12 @@ export function staticPrefix(glob: string): string {
   return (first === -1 ? parts : parts.slice(0, first)).join('/');
 }
 
-const options: picomatch.PicomatchOptions = { dot: true, nonegate: true, strictSlashes: true, maxLength: 4096 };
-
-/** Without `./` in front and `/` behind. */
+/** Without `./` in front, `/` behind and doubled slashes. */
 function normal(glob: string): string {
-  return glob.replace(/^(?:\.\/+)+/, '').replace(/\/+$/, '');
+  return glob
+    .replace(/^(?:\.\/+)+/, '')
+    .replace(/\/+/g, '/')
+    .replace(/\/$/, '');
 }
 
 function isRelative(path: string): boolean {

@@ -7,7 +7,6 @@ import type { Engine } from '../engine/engine';
 import type { Sandboxes } from '../sandbox/sandboxes';
 import { readSandboxFile } from '../sandbox/transfer';
 import { readMetric } from './metrics';
-import { parseJUnit, parseTap } from './reports';
 
 const maxReportBytes = 16 * 1024 * 1024;
 const maxMetricFileBytes = 4 * 1024 * 1024;
@@ -102,7 +101,9 @@ async function readReport(
   try {
     const data =
       report.path === undefined ? output.bytes() : await readSandboxFile(engine, box, report.path, maxReportBytes);
-    return report.format === 'junit' ? parseJUnit(data) : await parseTap(data.toString('utf8'));
+    // The parsers are loaded when a report is there to be read: most of the agent's life they are not needed.
+    if (report.format === 'junit') return (await import('./junit')).parseJUnit(data);
+    return (await import('./tap')).parseTap(data.toString('utf8'));
   } catch (error) {
     if (!(error instanceof PetriError)) throw error;
     if (error.code === 'engine-gone') throw error;

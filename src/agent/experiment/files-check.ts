@@ -1,7 +1,7 @@
 /** Checks the text of a file that people write against its schema, and says what is wrong, where, and what is expected. */
 import path from 'node:path';
 import { findNodeAtLocation, parseTree, printParseErrorCode, type Node, type ParseError } from 'jsonc-parser';
-import { z } from 'zod';
+import * as z from 'zod';
 import { PetriError } from '../../protocol/errors';
 import { shorten, visible } from '../../protocol/text';
 import { listWords } from '../../protocol/words';

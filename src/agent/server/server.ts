@@ -10,7 +10,7 @@ import {
   type CancellationToken,
   type MessageConnection,
 } from 'vscode-jsonrpc/node';
-import { z } from 'zod';
+import * as z from 'zod';
 import { PetriError, toWireError } from '../../protocol/errors';
 import { operations, type OperationName, type Output, type ParsedInput } from '../../protocol/operations';
 import type { AgentEvent } from '../../protocol/records';
@@ -22,6 +22,7 @@ import {
   notifications,
   protocolVersion,
   type ExecOutputMessage,
+  type HandshakeInput,
   type HandshakeOutput,
   type LockFile,
   type Progress,
@@ -68,6 +69,8 @@ export class AgentServer {
     private readonly lock: LockFile,
     private readonly handlers: Handlers,
     private readonly onActivity: () => void,
+    /** Hears of every caller that has shaken hands. */
+    private readonly onWelcome: (input: HandshakeInput) => void,
   ) {
     this.server = createServer((socket) => this.accept(socket));
   }
@@ -93,11 +96,11 @@ export class AgentServer {
 
   close(): void {
     this.server.close();
-    for (const client of this.clients) client.end();
+    for (const client of this.clients) client.close();
   }
 
   private accept(socket: Socket): void {
-    const client = new Client(socket, this.lock, this.handlers, (up) => {
+    const client = new Client(socket, this.lock, this.handlers, this.onWelcome, (up) => {
       if (up) this.clients.add(client);
       else this.clients.delete(client);
       this.onActivity();
@@ -119,6 +122,7 @@ class Client implements ClientHandle {
     private readonly socket: Socket,
     private readonly lock: LockFile,
     private readonly handlers: Handlers,
+    private readonly onWelcome: (input: HandshakeInput) => void,
     private readonly onState: (up: boolean) => void,
   ) {
     this.connection = createMessageConnection(new SocketMessageReader(socket), new SocketMessageWriter(socket));
@@ -164,6 +168,12 @@ class Client implements ClientHandle {
     if (this.watching) void this.connection.sendNotification(notifications.event, event).catch(() => undefined);
   }
 
+  /** Ends the connection when what was sent has gone out. */
+  close(): void {
+    clearTimeout(this.deadline);
+    this.socket.end();
+  }
+
   end(): void {
     clearTimeout(this.deadline);
     this.socket.destroy();
@@ -180,6 +190,7 @@ class Client implements ClientHandle {
     if (parsed.data.protocol !== protocolVersion) return refuse('protocol');
     clearTimeout(this.deadline);
     this.welcome = true;
+    this.onWelcome(parsed.data);
     this.onState(true);
     return { ok: true, pid: process.pid, ...base };
   }

@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { lstat, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { pathText, type BytePath } from '../../protocol/text';
-import { Disk } from './disk';
+import type { Disk } from './disk';
 import { unsafePath } from './safePath';
 import type { TreeChange } from './store';
 

@@ -106,9 +106,10 @@ async function ask(
 ): Promise<{ lists: RawList[]; commit: string | null }> {
   const { signal } = context;
   const included = ['ls-files', '-o', '-i', '--exclude-standard', '-z', '--', ...include];
-  const [where, listed, extra] = await Promise.allSettled([
-    user.run(['rev-parse', '--is-inside-work-tree', '--show-cdup', 'HEAD'], { signal, ok: [0, 128] }),
+  // The longest goes first.
+  const [listed, where, extra] = await Promise.allSettled([
     user.run(['ls-files', '-t', '-s', '-o', '--exclude-standard', '-z'], { signal }),
+    user.run(['rev-parse', '--is-inside-work-tree', '--show-cdup', 'HEAD'], { signal, ok: [0, 128] }),
     include.length > 0 ? user.run(included, { signal }) : undefined,
   ]);
   if (where.status === 'rejected') throw where.reason;

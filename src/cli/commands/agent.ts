@@ -45,7 +45,9 @@ export function addAgent(session: Session, program: PetriCommand): void {
 async function orStopped(context: Context, name: 'agent.status' | 'agent.stop'): Promise<AgentStatus> {
   try {
     await context.client(false);
+    return await context.call(name, {});
   } catch (error) {
+    // One that ends before its answer is out has stopped as well.
     if (!(error instanceof PetriError) || error.code !== 'agent-unreachable') throw error;
     return {
       id: 'agent',
@@ -61,5 +63,4 @@ async function orStopped(context: Context, name: 'agent.status' | 'agent.stop'):
       startedAt: null,
     };
   }
-  return context.call(name, {});
 }

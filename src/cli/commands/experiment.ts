@@ -148,12 +148,11 @@ function progressOf(context: Context): Display {
   return {
     update: (record) => {
       for (const run of record.runs) {
-        const now = `${run.state}\n${run.step}`;
-        if (said.get(run.id) === now || (run.state === 'waiting' && !said.has(run.id))) continue;
-        said.set(run.id, now);
+        if (said.get(run.id) === run.state || (run.state === 'waiting' && !said.has(run.id))) continue;
+        said.set(run.id, run.state);
         context.say(
           { event: 'run', experiment: record.id, id: run.id, name: run.name, state: run.state, step: run.step },
-          [experimentStep(run, context.view)],
+          [experimentStep(run)],
         );
       }
     },

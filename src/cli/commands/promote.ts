@@ -42,7 +42,7 @@ export function addPromote(session: Session, program: PetriCommand): void {
         });
       }
       const trial = await context.call('promote', { ...input, dryRun: true });
-      await context.print(trial, (view) => promotionDetail(trial, view));
+      await context.print(trial, (view) => promotionDetail(trial, view, trial.state === 'done'));
       const code = exitCodeOf(trial);
       if (code !== 0 || trial.files.length === 0) return code;
       const sensitive = trial.files.filter((f) => f.sensitive !== null);

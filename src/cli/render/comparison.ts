@@ -32,6 +32,8 @@ interface Measure {
   folds: boolean;
   /** Columns that it may be cut to. */
   min?: number;
+  /** Stands beside the one before it. */
+  joined?: boolean;
 }
 
 function measures(record: ExperimentRecord): Measure[] {
@@ -60,6 +62,7 @@ function measures(record: ExperimentRecord): Measure[] {
     cell: (r) => [t(r.verdict, r.rank === null ? 'dim' : 'plain')],
     folds: false,
     min: 30,
+    joined: true,
   };
   const cost = (title: string, value: (r: RunRecord) => number | null, show: (n: number) => string): Measure => ({
     title,
@@ -82,8 +85,8 @@ function measures(record: ExperimentRecord): Measure[] {
       folds: true,
     },
     cost('time', (r) => r.wallMs, duration),
-    cost('CPU', (r) => (r.cpuSeconds === null ? null : r.cpuSeconds * 1000), duration),
-    cost('memory', (r) => r.peakMemoryBytes, formatBytes),
+    { ...cost('CPU', (r) => (r.cpuSeconds === null ? null : r.cpuSeconds * 1000), duration), joined: true },
+    { ...cost('memory', (r) => r.peakMemoryBytes, formatBytes), joined: true },
     ...(runs.some((r) => r.verdict !== '') ? [verdict] : []),
   ];
 }
@@ -128,6 +131,8 @@ export function comparisonTable(record: ExperimentRecord, view: View): Line[] {
     ...shown.map((m) => ({
       title: m.value && (best.get(m)?.size ?? 0) > 0 ? m.title + '  ' : m.title,
       align: m.align,
+      joined: m.joined === true,
+      ...(m.min === undefined ? {} : { min: m.min }),
     })),
   ];
   const rows = runs.map((r): Cell[] => [

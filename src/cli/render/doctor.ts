@@ -81,7 +81,9 @@ export function doctor(report: DoctorReport, view: View): Line[] {
   if (report.problems.length > 0) {
     out.push(blank, line(t('PROBLEMS', 'title')));
     for (const p of report.problems) {
-      out.push(...paragraph(p.message, view.width, line('  ', t('✗ ', 'bad'))));
+      // What was tried stands above already.
+      const message = report.engine === null ? (p.message.split(' Tried: ')[0] ?? p.message) : p.message;
+      out.push(...paragraph(message, view.width, line('  ', t('✗ ', 'bad'))));
       if (p.hint !== '') out.push(...paragraph(p.hint, view.width, line('    '), 'dim'));
     }
   }

@@ -264,7 +264,7 @@ export function experimentProgress(
   );
   const lines = shown.map((r) => {
     const name = fit(t(r.name).text, names);
-    const time = elapsed(r.startedAt, r.endedAt, view.now);
+    const time = r.wallMs ?? elapsed(r.startedAt, r.endedAt, view.now);
     return line(
       '  ',
       ended(r.state) || r.state === 'waiting' ? runSymbol(r.state) : spin(tick),
@@ -274,7 +274,7 @@ export function experimentProgress(
       t(r.state.padEnd(11), runTone(r.state)),
       t((time === null ? '' : duration(time)).padStart(10), 'dim'),
       '  ',
-      ...(ended(r.state) ? progressEnd(r) : [t(r.step, 'dim')]),
+      ...(ended(r.state) ? progressEnd(r) : [t(stepOf(r), 'dim')]),
     );
   });
   const more = record.runs.length - shown.length;
@@ -287,14 +287,17 @@ function progressEnd(run: RunRecord): Line {
   return [t(run.problem ?? run.verdict, 'dim')];
 }
 
-/** The same for a place where lines can only be appended: one line for each change of a run. */
-export function experimentStep(run: RunRecord, view: View): Line {
-  const time = elapsed(run.startedAt, run.endedAt, view.now);
+/** What a run is at, unless its state says it already. */
+function stepOf(run: RunRecord): string {
+  return run.step === run.state ? '' : run.step;
+}
+
+/** The same for a place where lines can only be appended: one line for each new state of a run. */
+export function experimentStep(run: RunRecord): Line {
+  if (!ended(run.state)) return line(runSymbol(run.state), ` ${run.name}: ${run.state}`);
   return line(
     runSymbol(run.state),
-    ` ${run.name}: ${run.state}`,
-    ...(ended(run.state)
-      ? [t(time === null ? '  ' : ` after ${duration(time)}  `), ...progressEnd(run)]
-      : [t(run.step === '' ? '' : `, ${run.step}`)]),
+    ` ${run.name}: ${run.state}${run.wallMs === null ? '' : ` after ${duration(run.wallMs)}`}  `,
+    ...progressEnd(run),
   );
 }

@@ -26,14 +26,14 @@ const states: Record<PromotionRecord['state'], Tone> = {
 /** Files shown before the rest is only counted. */
 const maxFiles = 40;
 
-/** `verified ✓ 6.0 s → local ✓` */
-export function ladder(record: PromotionRecord, view: View): Line {
+/** `verified ✓ 6.0 s → local ✓`; `brief` leaves out the times. */
+export function ladder(record: PromotionRecord, view: View, brief = false): Line {
   // That there is a diff is no news; that there is none is.
   const shown = record.stages.filter((s) => s.stage !== 'sandbox' || s.state === 'refused');
   const spans = shown.flatMap((s, i): Span[] => {
     const [symbol, tone] = stageStates[s.state];
     const time = elapsed(s.startedAt, s.endedAt, view.now);
-    const slow = time !== null && time >= 1000 && s.state !== 'running' ? ` ${duration(time)}` : '';
+    const slow = !brief && time !== null && time >= 1000 && s.state !== 'running' ? ` ${duration(time)}` : '';
     return [t(i === 0 ? '' : ' → ', 'dim'), t(`${s.stage} `, 'strong'), t(symbol, tone), t(slow, 'dim')];
   });
   return spans.length === 0 ? [t('no stage yet', 'dim')] : spans;
@@ -49,8 +49,8 @@ export function promotionList(records: readonly PromotionRecord[], view: View, e
   const rows = records.map((r): Cell[] => [
     t(r.id, 'accent'),
     t(r.source.name, 'strong'),
-    t(`${promotionStateWords[r.state]}${r.dryRun ? ' (dry run)' : ''}`, states[r.state]),
-    ladder(r, view),
+    t(r.dryRun && r.state === 'done' ? 'dry run' : promotionStateWords[r.state], r.dryRun ? 'dim' : states[r.state]),
+    ladder(r, view, true),
     t(plural(r.files.length, 'file')),
     t(ago(r.createdAt, view.now), 'dim'),
   ]);
@@ -82,8 +82,8 @@ function stageLines(record: PromotionRecord, view: View): Line[] {
           fitLine(
             line(
               ' '.repeat(width + 6),
+              t(`${c.name} `, 'dim'),
               checkCell(c),
-              ` ${c.name}`,
               c.log === null ? '' : '  ',
               c.log === null ? '' : pathSpan(c.log, 'dim'),
             ),
@@ -94,8 +94,8 @@ function stageLines(record: PromotionRecord, view: View): Line[] {
   });
 }
 
-/** Everything about one promotion. */
-export function promotionDetail(record: PromotionRecord, view: View): Line[] {
+/** Everything about one promotion; what to do next is left out where a question follows. */
+export function promotionDetail(record: PromotionRecord, view: View, asking = false): Line[] {
   const sensitive = record.files.filter((f) => f.sensitive !== null).length;
   const out: Line[] = [
     fitLine(
@@ -128,8 +128,9 @@ export function promotionDetail(record: PromotionRecord, view: View): Line[] {
     for (const c of record.conflicts)
       out.push(...paragraph(c.reason, view.width, line('  ', t('✗ ', 'bad'), c.path, '  '), 'dim'));
   }
-  if (record.problem !== null) out.push(blank, ...paragraph(record.problem, view.width, line(t('✗ ', 'bad'))));
-  const next = nextStep(record, sensitive);
+  if (record.problem !== null && !record.stages.some((s) => s.detail === record.problem))
+    out.push(blank, ...paragraph(record.problem, view.width, line(t('✗ ', 'bad'))));
+  const next = asking ? undefined : nextStep(record, sensitive);
   if (next) out.push(blank, ...paragraph(next[1], view.width, line(t(`${next[0]}  `, 'dim'))));
   return out;
 }

@@ -7,6 +7,8 @@ export interface Column {
   align?: 'left' | 'right';
   /** Least width that the column may be cut to; absent: it is never cut. */
   min?: number;
+  /** Goes below together with the column before it, where there is room for both. */
+  joined?: boolean;
 }
 
 export type Cell = string | Span | Line;
@@ -64,6 +66,27 @@ function draw(
   return columns.some((c) => c.title !== '') ? [head, ...rows.map(row)] : rows.map(row);
 }
 
+/** Which columns stand side by side: as many as fit, and columns that belong together not torn apart where that can be had. */
+function inBands(columns: readonly Column[], least: readonly number[], width: number, keep: number): number[][] {
+  const kept = columns.map((_, i) => i).slice(0, keep);
+  const used = (band: readonly number[]): number =>
+    band.reduce((sum, i) => sum + (least[i] ?? 0), 0) + gap * (band.length - 1);
+  const bands: number[][] = [];
+  let band = [...kept];
+  for (let i = keep; i < columns.length; i++) {
+    if (keep > 0 && band.length > keep && used([...band, i]) > width) {
+      let first = i;
+      while (columns[first]?.joined && band.includes(first - 1) && first - 1 > keep) first -= 1;
+      const moved = columns.map((_, n) => n).slice(first, i);
+      if (columns[first]?.joined || used([...kept, ...moved, i]) > width) moved.length = 0;
+      bands.push(band.filter((n) => !moved.includes(n)));
+      band = [...kept, ...moved];
+    }
+    band.push(i);
+  }
+  return [...bands, band];
+}
+
 /**
  * Draws a table no wider than `width`. The first `keep` columns stand at the left of every band: when the columns don't fit
  * side by side even after cutting, the rest of them follows in further bands below.
@@ -77,22 +100,7 @@ export function table(
   const rows = cells.map((r) => r.map(spans));
   const natural = naturalWidths(columns, rows);
   const least = columns.map((c, i) => Math.min(natural[i] ?? 0, c.min ?? Infinity));
-  const bands: number[][] = [];
-  const kept = columns.map((_, i) => i).slice(0, keep);
-  let band = [...kept];
-  let used = kept.reduce((sum, i) => sum + (least[i] ?? 0) + gap, 0);
-  const start = used;
-  for (let i = keep; i < columns.length; i++) {
-    const next = (least[i] ?? 0) + gap;
-    if (keep > 0 && band.length > keep && used + next - gap > width) {
-      bands.push(band);
-      band = [...kept];
-      used = start;
-    }
-    band.push(i);
-    used += next;
-  }
-  bands.push(band);
+  const bands = inBands(columns, least, width, keep);
   const out: Line[] = [];
   bands.forEach((indices, n) => {
     if (n > 0) out.push(blank);

@@ -121,7 +121,7 @@ export function checkWords(check: CheckResult, brief = false): string {
   if (check.breach !== null && !(brief && counts !== ''))
     return [counts, breachWords(check.breach)].filter((s) => s !== '').join(' ');
   if (counts !== '' && (check.passed || (check.tests?.failed ?? 0) > 0)) return counts;
-  if (check.passed) return counts === '' ? 'passed' : counts;
+  if (check.passed) return counts === '' && !brief ? 'passed' : counts;
   if (check.exitCode !== null && check.exitCode !== 0) return `${counts} exit ${check.exitCode}`.trimStart();
   return `${counts} ${check.problems.length > 0 ? 'problem' : check.exitCode === null ? 'did not end' : 'failed'}`.trimStart();
 }

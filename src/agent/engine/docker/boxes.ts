@@ -1,5 +1,5 @@
 /** Boxes: the create request, and everything that is done to a container as a whole. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { cancelled, isCancelled, messageOf, PetriError } from '../../../protocol/errors';
 import { shorten } from '../../../protocol/text';
 import type { Box, BoxSpec, Image, Labels } from '../engine';

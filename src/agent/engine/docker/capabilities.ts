@@ -1,5 +1,5 @@
 /** What an engine can do, out of what it says about itself: storage, limits, trust tiers. What it can't enforce is refused by name. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { PetriError } from '../../../protocol/errors';
 import type { EngineReport } from '../../../protocol/operations';
 import type { NetworkMode, TrustTier } from '../../../protocol/records';

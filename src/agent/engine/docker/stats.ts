@@ -1,5 +1,5 @@
 /** What a box uses: from the engine, and what the engine doesn't say from the kernel's files inside. */
-import { z } from 'zod';
+import * as z from 'zod';
 import type { BoxStats } from '../engine';
 import { runForOutput, type ExecHost } from './exec';
 
