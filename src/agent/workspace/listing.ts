@@ -1,6 +1,6 @@
 /** Which files belong to the workspace: asks the user's git, read only, and goes into submodules and nested repositories. */
 import { createHash } from 'node:crypto';
-import { readdir } from 'node:fs/promises';
+import { readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { isCancelled, PetriError } from '../../protocol/errors';
 import { asArgument, fields, inFolder } from './bytes';
@@ -105,15 +105,30 @@ async function ask(
   depth: number,
 ): Promise<{ lists: RawList[]; commit: string | null }> {
   const { signal } = context;
+  const all = ['ls-files', '-t', '-s', '-o', '--exclude-standard', '-z'];
   const included = ['ls-files', '-o', '-i', '--exclude-standard', '-z', '--', ...include];
+  const head = await looseHead(folder);
+  if (head !== undefined) {
+    // The usual repository: what rev-parse would say is known, and a process is saved.
+    const env = { GIT_WORK_TREE: folder };
+    const outputs = await Promise.all([
+      user.run(all, { signal, env }),
+      ...(include.length > 0 ? [user.run(included, { signal, env })] : []),
+    ]).catch((error: unknown) => {
+      if (isCancelled(error)) throw error;
+      // Whatever is wrong, the long way below says it.
+      return undefined;
+    });
+    if (outputs) return { lists: outputs.map(({ stdout }, i) => ({ output: stdout, tagged: i === 0 })), commit: head };
+  }
   // The longest goes first.
   const [listed, where, extra] = await Promise.allSettled([
-    user.run(['ls-files', '-t', '-s', '-o', '--exclude-standard', '-z'], { signal }),
+    user.run(all, { signal }),
     user.run(['rev-parse', '--is-inside-work-tree', '--show-cdup', 'HEAD'], { signal, ok: [0, 128] }),
     include.length > 0 ? user.run(included, { signal }) : undefined,
   ]);
   if (where.status === 'rejected') throw where.reason;
-  const [inWorkTree, up, head] = where.value.stdout.toString('utf8').split('\n');
+  const [inWorkTree, up, commit = ''] = where.value.stdout.toString('utf8').split('\n');
   const noRepository = where.value.code !== 0 && /not a git repository/.test(where.value.stderr);
   if (inWorkTree !== 'true' && inWorkTree !== 'false' && !noRepository)
     throw gitError(['rev-parse'], where.value.code, where.value.stderr);
@@ -125,7 +140,7 @@ async function ask(
     if (!ignoredWhole) {
       const lists = [{ output: listed.value.stdout, tagged: true }];
       if (extra.value) lists.push({ output: extra.value.stdout, tagged: false });
-      return { lists, commit: /^[0-9a-f]{40,64}$/.test(head ?? '') ? (head ?? null) : null };
+      return { lists, commit: objectId.test(commit) ? commit : null };
     }
   }
   for (const r of [listed, extra]) if (r.status === 'rejected' && isCancelled(r.reason)) throw r.reason;
@@ -134,6 +149,25 @@ async function ask(
   const lists = [{ output: others.stdout, tagged: false }];
   if (include.length > 0) lists.push({ output: (await plain.run(included, { signal })).stdout, tagged: false });
   return { lists, commit: null };
+}
+
+const objectId = /^[0-9a-f]{40}([0-9a-f]{24})?$/;
+
+/**
+ * HEAD of a repository whose `.git` is a folder right here, when HEAD or its branch is a plain file with an object id (which wins
+ * over a packed one). Undefined for everything else: worktrees, submodules, packed or other refs, no commits.
+ */
+async function looseHead(folder: string): Promise<string | undefined> {
+  const read = async (name: string): Promise<string> => {
+    const text = await readFile(path.join(folder, '.git', name), 'latin1').catch(() => '');
+    return text.length < 4096 ? text.trim() : '';
+  };
+  const head = await read('HEAD');
+  if (objectId.test(head)) return head;
+  const branch = /^ref: (refs\/heads\/[^\0]+)$/.exec(head)?.[1];
+  if (branch === undefined || branch.split('/').includes('..')) return undefined;
+  const commit = await read(branch);
+  return objectId.test(commit) ? commit : undefined;
 }
 
 /** True when the folder as a whole is ignored by the repository around it: it is a workspace of its own then. */
