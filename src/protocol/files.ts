@@ -146,12 +146,9 @@ export const checkInput = z
     exitCode: z.number().int().min(0).max(255).default(0).meta({ description: 'The exit code that means "passed".' }),
     timeout: duration.optional().meta({ description: 'Wall time of this check alone.', examples: ['2m'] }),
     report: report.optional(),
-    metrics: z
-      .record(name, metricSource)
-      .optional()
-      .meta({
-        description: 'Numbers to compare approaches by, by name. The order here is the order in which they rank.',
-      }),
+    metrics: z.record(name, metricSource).optional().meta({
+      description: 'Numbers to compare approaches by, by name. The order here is the order in which they rank.',
+    }),
   })
   .meta({ description: 'A command with an expected outcome.' });
 export type CheckInput = z.output<typeof checkInput>;

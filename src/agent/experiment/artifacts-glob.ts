@@ -6,7 +6,11 @@
  */
 
 /** One character's worth of a pattern, or a star. */
-type Piece = { kind: 'char'; char: string } | { kind: 'any' } | { kind: 'star' } | { kind: 'set'; not: boolean; ranges: [string, string][] };
+type Piece =
+  | { kind: 'char'; char: string }
+  | { kind: 'any' }
+  | { kind: 'star' }
+  | { kind: 'set'; not: boolean; ranges: [string, string][] };
 type Part = Piece[] | 'globstar';
 
 /** Alternatives that braces may come to. */

@@ -10,7 +10,8 @@ export function globProblem(glob: string): string | undefined {
   if (glob.includes('\0')) return 'expected a glob without NUL characters';
   if (/^(?:[/\\]|[A-Za-z]:)/.test(glob)) return 'expected a path relative to the workspace, found an absolute one';
   if (glob.split(/[/\\{},]/).includes('..')) return 'expected a path inside the workspace, found ".."';
-  if (/(?<!\\)[@!?*+]\(/.test(glob)) return 'expected a glob of *, **, ?, [a-z] and {a,b}, found a ( behind one of @!?*+';
+  if (/(?<!\\)[@!?*+]\(/.test(glob))
+    return 'expected a glob of *, **, ?, [a-z] and {a,b}, found a ( behind one of @!?*+';
   try {
     compileGlob(normal(glob));
     return undefined;
