@@ -1,0 +1,213 @@
+// `npm run demo`: the main job on a real project, from a fresh clone. It works in a temporary copy, says each step, and leaves nothing behind.
+//   --no-undo   keep the promoted change in the copy, and the copy on disk
+import { spawn, spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { cpSync, existsSync, lstatSync, mkdtempSync, readFileSync, readdirSync, readlinkSync, rmSync, statSync, writeFileSync, appendFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { createInterface } from 'node:readline/promises';
+import { fileURLToPath } from 'node:url';
+import { api, failIn } from './dockerApi.mjs';
+import { ensureEngine, ensureTestImages } from './engine.mjs';
+
+const root = path.join(path.dirname(fileURLToPath(import.meta.url)), '..');
+const keep = process.argv.includes('--no-undo');
+const image = 'node:22-bookworm';
+const debianImage = 'petri-test/golden:1';
+const npm = process.env.npm_execpath ? [process.execPath, process.env.npm_execpath] : ['npm'];
+
+const colour = process.stdout.isTTY && !process.env.NO_COLOR;
+const bold = (text) => (colour ? `\u001b[1m${text}\u001b[0m` : text);
+let stepNumber = 0;
+const step = (text) => console.log(`\n${bold(`${++stepNumber}. ${text}`)}`);
+const note = (text) => console.log(`   ${text}`);
+
+let scratch;
+let home;
+let engine;
+let child;
+let ended = false;
+
+/** Runs a command; its output is ours unless it is asked for. Rejects on a wrong exit code. */
+function run(command, args, { cwd = root, capture = false, expect = 0, env = {} } = {}) {
+  return new Promise((resolve, reject) => {
+    child = spawn(command, args, {
+      cwd,
+      env: { ...process.env, ...env },
+      stdio: ['ignore', capture ? 'pipe' : 'inherit', 'inherit'],
+    });
+    let out = '';
+    child.stdout?.on('data', (part) => (out += part));
+    child.on('error', reject);
+    child.on('close', (code, signal) => {
+      child = undefined;
+      if (code === expect) resolve(out);
+      else reject(new Error(`${[path.basename(command), ...args].join(' ')} ended with ${signal ?? `exit code ${code}`}`));
+    });
+  });
+}
+
+const petri = (args, options) =>
+  run(process.execPath, [path.join(root, 'dist/petri.js'), ...args], {
+    cwd: path.join(scratch, 'invoice'),
+    env: { PETRI_HOME: home, DOCKER_HOST: engine.dockerHost },
+    ...options,
+  });
+
+/** Path → kind, mode and hash of everything in a folder: the exact bytes. */
+function fingerprint(folder) {
+  const out = {};
+  for (const entry of readdirSync(folder, { withFileTypes: true, recursive: true })) {
+    const file = path.join(entry.parentPath, entry.name);
+    const name = path.relative(folder, file);
+    if (name.split(path.sep)[0] === '.git' || entry.isDirectory()) continue;
+    const content = entry.isSymbolicLink() ? readlinkSync(file) : readFileSync(file);
+    out[name] = `${lstatSync(file).mode.toString(8)} ${createHash('sha256').update(content).digest('hex')}`;
+  }
+  return JSON.stringify(Object.entries(out).sort());
+}
+
+function must(condition, promise) {
+  if (!condition) throw new Error(`The demo's promise does not hold: ${promise}`);
+  note(`✓ ${promise}`);
+}
+
+/** The image to work in: a published one where it can be had, else one made of Debian's packages. */
+async function chooseImage() {
+  const has = async (name) => api(engine.dockerHost, 'GET', `/images/${name}/json`).then(() => true, () => false);
+  if (await has(image)) return image;
+  if (await has(debianImage)) return debianImage;
+  note(`Getting the image ${image}`);
+  try {
+    failIn(await api(engine.dockerHost, 'POST', '/images/create?fromImage=node&tag=22-bookworm'));
+    if (await has(image)) return image;
+  } catch (error) {
+    note(`It can't be had here (${error.message.split('\n')[0].slice(0, 120)}).`);
+  }
+  await ensureTestImages(engine.dockerHost, { log: note });
+  return debianImage;
+}
+
+async function objectsLeft(owner) {
+  const filter = encodeURIComponent(JSON.stringify({ label: [`dev.petri.owner=${owner}`] }));
+  const [containers, images] = await Promise.all([
+    api(engine.dockerHost, 'GET', `/containers/json?all=1&filters=${filter}`),
+    api(engine.dockerHost, 'GET', `/images/json?all=1&filters=${filter}`),
+  ]);
+  return JSON.parse(containers).length + JSON.parse(images).length;
+}
+
+async function demo() {
+  console.log(bold('Petri: three approaches to one bug, side by side; the winner into the workspace, and back out'));
+
+  step('What is needed');
+  const installed = path.join(root, 'node_modules/.package-lock.json');
+  if (!existsSync(installed) || statSync(installed).mtimeMs < statSync(path.join(root, 'package-lock.json')).mtimeMs) {
+    note('Installing packages: npm ci');
+    await run(npm[0], [...npm.slice(1), 'ci', '--no-audit', '--no-fund', '--loglevel=error']);
+  }
+  await run(process.execPath, ['esbuild.js']);
+  note('Petri is built');
+  engine = await ensureEngine({ log: note });
+  note(`Engine: ${engine.dockerHost}`);
+  const used = await chooseImage();
+  note(`Image: ${used}`);
+
+  step('A project with a bug, in a temporary folder');
+  scratch = mkdtempSync(path.join(tmpdir(), 'petri-demo-'));
+  home = path.join(scratch, 'petri');
+  const work = path.join(scratch, 'invoice');
+  cpSync(path.join(root, 'examples/invoice'), work, { recursive: true });
+  const settings = path.join(work, 'petri.json');
+  writeFileSync(settings, readFileSync(settings, 'utf8').replace(image, used));
+  const git = (...args) => run('git', ['-c', 'user.name=Demo', '-c', 'user.email=demo@example.org', ...args], { cwd: work });
+  await git('init', '-q', '-b', 'main');
+  await git('add', '-A');
+  await git('commit', '-q', '-m', 'Invoices in whole cents');
+  appendFileSync(path.join(work, 'src/invoice.js'), '\n// An edit that is not committed.\n');
+  writeFileSync(path.join(work, 'notes.txt'), 'A file that git does not know.\n');
+  note(`${work}, with an edit that is not committed and a file that git does not know`);
+  const before = fingerprint(work);
+
+  step('Three approaches at once, each in a sandbox of its own, all by the same checks');
+  await petri(['experiment', 'run', 'fix-refunds.experiment.json']);
+  const [experiment] = JSON.parse(await petri(['experiment', 'list', '--json'], { capture: true }));
+  const runs = Object.fromEntries(experiment.runs.map((r) => [r.name, r]));
+  must(experiment.winner === 'sign', 'the right and smallest approach wins');
+  must(runs.ceil.state === 'failed' && runs.ceil.checks[0].tests.failed > 0, 'the one that breaks tests does not');
+  must(runs.decimal.rank === 2, 'the right but larger one is second');
+  must(fingerprint(work) === before, 'the workspace is untouched so far');
+
+  step('The winner: checked again in a clean room, then into the workspace');
+  await petri(['promote', runs.sign.id, '--yes']);
+  console.log();
+  await git('--no-pager', 'diff', '--stat');
+  await git('--no-pager', 'diff', '-U0', '--', 'src/money.js');
+  const source = readFileSync(path.join(work, 'src/money.js'), 'utf8');
+  must(source.includes('Math.sign(value)'), 'the change is in the workspace');
+  const untouched = ['src/invoice.js', 'notes.txt'].every((f) => /not committed|does not know/.test(readFileSync(path.join(work, f), 'utf8')));
+  must(untouched, 'the edit that is not committed and the unknown file are as they were');
+
+  if (keep) {
+    note(`Kept as asked: ${work}`);
+  } else if (await agrees('Take it back out?')) {
+    step('Back out');
+    const [promotion] = JSON.parse(await petri(['promotion', 'list', '--json'], { capture: true }));
+    await petri(['promotion', 'undo', promotion.id]);
+    must(fingerprint(work) === before, 'every byte of the workspace is as it was');
+  }
+
+  step('Cleaning up');
+  const owner = readFileSync(path.join(home, 'id'), 'utf8').trim();
+  await petri(['prune', '--all']);
+  must((await objectsLeft(owner)) === 0, 'no container and no image of this demo is left in the engine');
+}
+
+/** Asks on a terminal; elsewhere the answer is yes, and that is said. */
+async function agrees(question) {
+  if (!process.stdin.isTTY || !process.stdout.isTTY) {
+    note(`${question} Nobody is there to ask: yes.`);
+    return true;
+  }
+  const asker = createInterface({ input: process.stdin, output: process.stdout });
+  const answer = await asker.question(`\n   ${bold(question)} [Y/n] `);
+  asker.close();
+  return !/^n/i.test(answer.trim());
+}
+
+/** Whatever happened: sandboxes, agent, an engine that was started for the demo, the folder. */
+async function cleanUp() {
+  if (ended) return;
+  ended = true;
+  if (home && existsSync(path.join(home, 'id'))) {
+    const options = { cwd: root, env: { ...process.env, PETRI_HOME: home, DOCKER_HOST: engine.dockerHost }, stdio: 'ignore', timeout: 60_000 };
+    spawnSync(process.execPath, [path.join(root, 'dist/petri.js'), 'prune', '--all'], options);
+    spawnSync(process.execPath, [path.join(root, 'dist/petri.js'), 'agent', 'stop'], options);
+  }
+  if (scratch && !(keep && process.exitCode === undefined)) rmSync(scratch, { recursive: true, force: true });
+  if (engine?.started) {
+    console.log('   Stopping the engine that was started for the demo');
+    await engine.stop();
+  }
+}
+
+for (const signal of ['SIGINT', 'SIGTERM']) {
+  process.on(signal, () => {
+    child?.kill(signal);
+    process.exitCode = 130;
+    console.log('\nStopped; cleaning up');
+    cleanUp().finally(() => process.exit(130));
+  });
+}
+
+try {
+  await demo();
+  await cleanUp();
+  console.log(`\n${bold('All of it held.')}`);
+} catch (error) {
+  if (!ended) {
+    console.error(`\n${error.message}`);
+    process.exitCode = 1;
+    await cleanUp();
+  }
+}
