@@ -174,12 +174,17 @@ export const approachInput = z
     oneOf: [{ required: ['run'] }, { required: ['patch'] }],
   });
 
+const glob = insidePath.regex(
+  /^(?![\s\S]*(?<!\\)[@!?*+]\()[\s\S]{0,1000}$/,
+  'expected a glob of *, **, ?, [a-z] and {a,b}',
+);
+
 const artifacts = z
-  .array(insidePath)
+  .array(glob)
   .default([])
   .meta({
     description:
-      'Globs of files to keep from every run, relative to the workspace. A folder’s name takes everything in it.',
+      'Globs of files to keep from every run, relative to the workspace. A folder’s name takes everything in it. A glob has *, **, ?, [a-z] and {a,b}.',
     examples: [['coverage/**']],
   });
 

@@ -192,6 +192,11 @@ describe('files that people write', () => {
       '2:14: artifacts[0]: expected a relative path that stays inside the workspace, found "/etc"',
     ],
     [
+      'a glob of another shell',
+      also('"artifacts":["a/@(b|c)"]'),
+      '2:14: artifacts[0]: expected a glob of *, **, ?, [a-z] and {a,b}, found "a/@(b|c)"',
+    ],
+    [
       'JUnit without a path',
       check('"report":{"format":"junit"}'),
       '3:10: checks[0].report.path: expected the path of the JUnit file, found nothing',
@@ -314,7 +319,7 @@ describe('files that people write', () => {
       it(`${page} says every field, and its whole example uses them`, () => {
         const whole = [...text.matchAll(/^```jsonc \w+\n([^]*?)^```$/gm)].at(-1)?.[1] ?? '';
         for (const field of Object.keys(schema.shape)) {
-          assert.match(text, new RegExp(`^\\| \`${field.replace('$', '\\$')}\` \\|`, 'm'), field);
+          assert.match(text, new RegExp(`^\\| \`${field.replace('$', '\\$')}\` +\\|`, 'm'), field);
           assert.ok(whole.includes(`"${field}"`), field);
         }
       });
