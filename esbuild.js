@@ -47,7 +47,11 @@ async function main() {
       outdir: 'dist',
       external: ['./petri-cli.js'],
     },
-    { ...common, entryPoints: { 'tools/schemas': 'scripts/schemas.ts' }, outdir: 'dist' },
+    {
+      ...common,
+      entryPoints: { 'tools/schemas': 'scripts/schemas.ts', 'tools/capture': 'src/agent/workspace/gitStore.ts' },
+      outdir: 'dist',
+    },
   ];
   if (tests) {
     rmSync(path.join(__dirname, 'out/test'), { recursive: true, force: true });

@@ -115,7 +115,7 @@ export class Experiments {
           });
       }
       const { runs, ...head } = records.findExperiment(experiment.id);
-      const ranking = rankRuns(runs, head.metrics);
+      const ranking = rankRuns(runs, head.metrics, { limits: head.limits });
       records.putExperiment({
         ...head,
         runs,
@@ -187,7 +187,7 @@ export class Experiments {
   private finish(id: string, state: ExperimentRecord['state'], problem: string | null): ExperimentRecord {
     const { records } = this.context;
     const experiment = records.findExperiment(id);
-    const ranking = rankRuns(experiment.runs, experiment.metrics);
+    const ranking = rankRuns(experiment.runs, experiment.metrics, { limits: experiment.limits });
     for (const run of experiment.runs) {
       records.putRun({
         ...run,

@@ -28,7 +28,7 @@ import { readStats } from './stats';
 import { watchEvents } from './watch';
 
 /** How long an engine may take to say that it is there, ms. */
-export const pingDeadlineMs = 3000;
+export const pingDeadlineMs = 10_000;
 
 /** Opens an engine once it has answered. Errors: engine-gone, unsupported (Windows containers), engine-failed. */
 export async function openDockerEngine(endpoint: Endpoint): Promise<Engine> {

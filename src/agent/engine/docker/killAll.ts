@@ -27,6 +27,9 @@ echo done`;
 /** The same where the first process itself keeps the box alive: the kernel spares it and the caller. */
 const scriptWithoutInit = 'kill -s KILL -- -1 2>/dev/null; echo done';
 
+/** The init process and the one that keeps the box alive. */
+const keepers = 2;
+
 /** How long killed processes may take to be gone, ms. */
 const goneWithinMs = 1000;
 
@@ -57,15 +60,15 @@ async function fromInside(host: ExecHost, hasInit: boolean): Promise<boolean> {
   return onlyKeepers(host);
 }
 
-/** What runs inside may have answered anything: the engine's own count tells whether it is true. */
+/** What runs inside may have answered anything: the engine's own list tells whether it is true. */
 async function onlyKeepers(host: ExecHost): Promise<boolean> {
   const deadline = Date.now() + goneWithinMs;
   for (let wait = 5; ; wait *= 2) {
-    const stats: unknown = await host.client.call('counting processes', (docker) =>
-      docker.getContainer(host.boxId).stats({ stream: false, 'one-shot': true }),
+    const list: unknown = await host.client.call('listing processes', (docker) =>
+      docker.getContainer(host.boxId).top(),
     );
-    const current = (stats as { pids_stats?: { current?: unknown } }).pids_stats?.current;
-    if (typeof current !== 'number' || current <= 2) return true;
+    const processes = (list as { Processes?: unknown }).Processes;
+    if (Array.isArray(processes) && processes.length <= keepers) return true;
     if (Date.now() > deadline) return false;
     await new Promise((resolve) => setTimeout(resolve, wait));
   }
