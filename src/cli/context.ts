@@ -24,6 +24,8 @@ export interface CommonOptions {
 export const brokenPipe = 141;
 
 export class Context {
+  /** True while the work goes on in the agent without us: then a terminal that is closed stops nothing. */
+  outlives = false;
   private clientPromise: Promise<PetriClient> | undefined;
   private pipeBroken = false;
   private wroteJson = false;

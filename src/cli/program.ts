@@ -86,6 +86,7 @@ export async function run(argv: readonly string[], host: Host): Promise<number> 
   const listening = host.onSignal((signal) => {
     signals += 1;
     if (signals > 1 || !session.context) return host.leave(signal === 'SIGTERM' ? 143 : 130);
+    if (signal === 'SIGHUP' && session.context.outlives) return host.leave(129);
     session.context.stop();
     if (!json && signal === 'SIGINT') append(host, [line(t('Stopping. Press Ctrl-C again to leave at once.', 'dim'))]);
   });

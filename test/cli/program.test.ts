@@ -500,7 +500,7 @@ describe('cli: experiment run', () => {
       },
     });
     assert.equal(outcome.code, 0);
-    assert.match(outcome.stderr, /sed: running, npm test\n/);
+    assert.match(outcome.stderr, /sed: running\n/);
     assert.doesNotMatch(outcome.stderr, /other/);
     assert.match(outcome.stdout, /"sed" wins/);
     assert.deepEqual(operations(outcome), [
@@ -552,6 +552,24 @@ describe('cli: experiment run', () => {
     });
     assert.equal(outcome.code, 1);
     assert.equal(json(outcome)['state'], 'cancelled');
+  });
+
+  it('leaves the experiment alone when the terminal is closed', async () => {
+    let send: (s: NodeJS.Signals) => void = () => undefined;
+    const outcome = await petri(['experiment', 'run', 'a'], {
+      onStart: (signal) => (send = signal),
+      answers: {
+        'experiment.run': () => running,
+        'experiment.wait': () => {
+          send('SIGHUP');
+          return sample.experiment();
+        },
+      },
+    });
+    assert.deepEqual(
+      operations(outcome).map(([name]) => name),
+      ['experiment.run', 'experiment.wait', 'leave'],
+    );
   });
 
   it('draws over its lines on a terminal and clears them, but not with CI or TERM=dumb', async () => {

@@ -164,7 +164,7 @@ describe('cli: what is drawn', () => {
     assert.match(drawn, /1 +★ +sed +✓ 41\/41 +1,234 • +1 file \+1 −1 • +3\.1 s •/);
     assert.match(drawn, /2 +✓ +rewrite/);
     assert.match(drawn, /– +✗ +naive +✗ 39\/41 +1,234 {2,}/);
-    assert.match(drawn, /the same for all: size ✓ passed/);
+    assert.match(drawn, /the same for all: size ✓$/m);
     assert.match(drawn, /↓ lower is better/);
     assert.match(drawn, /"sed" wins/);
     assert.match(drawn, /petri promote rsed2222222/);

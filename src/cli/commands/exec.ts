@@ -138,6 +138,10 @@ async function execute(context: Context, request: ExecRequest): Promise<number> 
   let record: ExecRecord;
   try {
     record = await run.result;
+  } catch (error) {
+    // The command's last line is still open on the terminal.
+    if (request.tty) host.stderr.write('\r\n');
+    throw error;
   } finally {
     joined.dispose();
   }

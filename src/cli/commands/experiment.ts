@@ -78,6 +78,7 @@ async function runExperiment(context: Context, file: string, keep: boolean): Pro
       { signal: context.signal, progress: (p) => display.note(p.message) },
     );
     id = started.id;
+    context.outlives = true;
     display.update(early.filter((r) => r.id === id).at(-1) ?? started);
     if (started.state !== 'running') return started;
     return await waitFor(context, client, started.id, (message) => display.note(message));
