@@ -185,7 +185,7 @@ export function sandbox(change: Partial<SandboxRecord> = {}): SandboxRecord {
     limits: { cpus: 2, memoryBytes: 2 * 1024 ** 3, pids: 512, timeoutMs: 1_800_000 },
     network: 'none',
     user: '1000:1000',
-    fileOwner: '1000:1000',
+    fileOwner: { uid: 1000, gid: 1000 },
     knownTree: 'a'.repeat(40),
     include: [],
     startImage: `sha256:${'2'.repeat(64)}`,
