@@ -8,7 +8,7 @@ import type { PetriClient } from '../client/client';
 import type { Host } from './host';
 import { surface } from './host';
 import { append, LiveBlock } from './live';
-import { spin } from './render/experiment';
+import { spin } from './render/progress';
 import { fitLine, line, paint, t, type Line } from './render/text';
 import type { View } from './render/sandbox';
 import { version } from './version';

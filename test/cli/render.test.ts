@@ -5,12 +5,12 @@ import {
   experimentComparison,
   experimentDetail,
   experimentList,
-  experimentProgress,
   experimentResult,
 } from '../../src/cli/render/experiment';
 import { diffSummary, patchText } from '../../src/cli/render/diff';
 import { doctor } from '../../src/cli/render/doctor';
 import { promotionDetail, promotionList } from '../../src/cli/render/promotion';
+import { experimentProgress } from '../../src/cli/render/progress';
 import { sandboxDetail, sandboxList, snapshotTree } from '../../src/cli/render/sandbox';
 import { table } from '../../src/cli/render/table';
 import { lineWidth, paint, t, type Line } from '../../src/cli/render/text';
@@ -187,6 +187,20 @@ describe('cli: what is drawn', () => {
     assert.doesNotMatch(drawn, /case 4\b/);
     assert.match(drawn, /M M M {2}src\/round\.js/);
     assert.match(drawn, /· A · {2}\.vscode\/tasks\.json {2}⚠ sensitive/);
+  });
+
+  it('folds tests that pass in every approach that got as far as testing', () => {
+    const { runs } = sample.experiment();
+    const drawn = text(
+      experimentComparison(
+        sample.experiment({
+          runs: [...runs, sample.run('dead', { rank: null, state: 'failed', checks: [], files: [] })],
+        }),
+        view(80),
+      ),
+    );
+    assert.match(drawn, /✓ ✓ ✗ · {2}rounding > case 3/);
+    assert.match(drawn, /39 tests pass everywhere/);
   });
 
   it('draws ten approaches in eighty columns without losing one', () => {

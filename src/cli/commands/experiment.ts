@@ -7,14 +7,8 @@ import { action, arg, subcommand, type PetriCommand, type Session } from '../com
 import type { Context } from '../context';
 import { surface } from '../host';
 import { LiveBlock } from '../live';
-import {
-  experimentComparison,
-  experimentDetail,
-  experimentList,
-  experimentProgress,
-  experimentResult,
-  experimentStep,
-} from '../render/experiment';
+import { experimentComparison, experimentDetail, experimentList, experimentResult } from '../render/experiment';
+import { experimentProgress, experimentStep } from '../render/progress';
 import { line, t } from '../render/text';
 
 export function addExperiment(session: Session, program: PetriCommand): void {

@@ -68,9 +68,16 @@ export function testMatrix(record: ExperimentRecord, view: View): Line[] {
   const rows = testRows(runs);
   if (rows.length === 0) return [];
   const failing = (r: TestRow): number => r.outcomes.filter((o) => o === 'failed').length;
-  const equal = (r: TestRow): boolean => runs.length > 1 && r.outcomes.every((o) => o === r.outcomes[0]);
+  // Who did not get as far as any test says nothing about a single one.
+  const reported = runs.map((_, i) => rows.some((r) => r.outcomes[i] !== null));
+  const common = (r: TestRow): TestCase['outcome'] | null => {
+    const outcomes = new Set(r.outcomes.filter((_, i) => reported[i]));
+    const [only = null] = outcomes;
+    return outcomes.size === 1 ? only : null;
+  };
+  const equal = (r: TestRow): boolean => common(r) !== null;
   const different = rows.filter((r) => !equal(r)).sort((a, b) => failing(b) - failing(a));
-  const failEverywhere = rows.filter((r) => equal(r) && r.outcomes[0] === 'failed');
+  const failEverywhere = rows.filter((r) => common(r) === 'failed');
   const shown = [...different, ...failEverywhere];
   const out: Line[] = [line(t('TESTS', 'title'), t(`  ${rows.length.toLocaleString('en')}`, 'dim'))];
   if (shown.length > 0) {
@@ -89,10 +96,10 @@ export function testMatrix(record: ExperimentRecord, view: View): Line[] {
     if (shown.length > maxRows) out.push(line(t(`  … ${shown.length - maxRows} more that differ or fail`, 'dim')));
   }
   for (const [outcome, words] of [
-    ['passed', 'pass everywhere'],
-    ['skipped', 'are skipped everywhere'],
+    ['passed', runs.length > 1 ? 'pass everywhere' : 'pass'],
+    ['skipped', runs.length > 1 ? 'are skipped everywhere' : 'are skipped'],
   ] as const) {
-    const n = rows.filter((r) => equal(r) && r.outcomes[0] === outcome).length;
+    const n = rows.filter((r) => common(r) === outcome).length;
     if (n > 0) out.push(line('  ', testMarks[outcome], t(`  ${plural(n, 'test')} ${words}`, 'dim')));
   }
   if (runs.some((r) => r.checks.some((c) => c.tests?.cut)))
