@@ -36,21 +36,45 @@ try {
     const { ours, base } = await row.measure(context, n);
     const [a, b] = [median(ours), median(base)];
     const value = row.unit === 'bytes' ? a : a / b;
-    results.push({ id: row.id, what: row.what, against: row.against, unit: row.unit ?? 'ms', ours: a, base: b, ratio: a / b, aim: row.aim, held: value <= row.aim, all: { ours, base } });
+    results.push({
+      id: row.id,
+      what: row.what,
+      against: row.against,
+      unit: row.unit ?? 'ms',
+      ours: a,
+      base: b,
+      ratio: a / b,
+      aim: row.aim,
+      held: value <= row.aim,
+      all: { ours, base },
+    });
     log(`  ${(a / b).toFixed(2)} × (${a.toFixed(0)} / ${b.toFixed(0)})`);
   }
 } finally {
   await context.end();
 }
 
-const figure = (value, unit) => (unit === 'bytes' ? `${Math.round(value / 1024 / 1024)} MB` : value >= 1000 ? `${(value / 1000).toFixed(2)} s` : `${value.toFixed(0)} ms`);
-const { Version, Driver } = { Version: '?', Driver: '?', ...(await context.docker.version().catch(() => ({}))), ...(await context.docker.info().catch(() => ({}))) };
+const figure = (value, unit) =>
+  unit === 'bytes'
+    ? `${Math.round(value / 1024 / 1024)} MB`
+    : value >= 1000
+      ? `${(value / 1000).toFixed(2)} s`
+      : `${value.toFixed(0)} ms`;
+const { Version, Driver } = {
+  Version: '?',
+  Driver: '?',
+  ...(await context.docker.version().catch(() => ({}))),
+  ...(await context.docker.info().catch(() => ({}))),
+};
 const table = [
   `${new Date().toISOString().slice(0, 10)}, ${os.cpus().length} cores, ${process.platform}, node ${process.versions.node}, engine ${Version}, storage ${Driver}${quick ? ', quick' : ''}`,
   '',
   '| measure | against | Petri | baseline | ratio | aim | |',
   '|---|---|---:|---:|---:|---:|---|',
-  ...results.map((r) => `| ${r.what} | ${r.against} | ${figure(r.ours, r.unit)} | ${figure(r.base, r.unit)} | ${r.ratio.toFixed(2)} | ${r.unit === 'bytes' ? `≤ ${figure(r.aim, r.unit)}` : `≤ ${r.aim}`} | ${r.held ? '✓' : '✗'} |`),
+  ...results.map(
+    (r) =>
+      `| ${r.what} | ${r.against} | ${figure(r.ours, r.unit)} | ${figure(r.base, r.unit)} | ${r.ratio.toFixed(2)} | ${r.unit === 'bytes' ? `≤ ${figure(r.aim, r.unit)}` : `≤ ${r.aim}`} | ${r.held ? '✓' : '✗'} |`,
+  ),
 ].join('\n');
 console.log(`\n${table}`);
 mkdirSync(path.join(root, 'out'), { recursive: true });
@@ -58,5 +82,8 @@ writeFileSync(path.join(root, 'out/bench.json'), JSON.stringify(results, null, 2
 if (process.argv.includes('--save')) {
   const file = path.join(root, 'docs/bench.md');
   const text = readFileSync(file, 'utf8');
-  writeFileSync(file, text.replace(/(<!-- table -->\n)[\s\S]*(\n<!-- end -->)/, (_, a, b) => `${a}${table}${b}`));
+  writeFileSync(
+    file,
+    text.replace(/(<!-- table -->\n)[\s\S]*(\n<!-- end -->)/, (_, a, b) => `${a}${table}${b}`),
+  );
 }

@@ -2,7 +2,19 @@
 //   --no-undo   keep the promoted change in the copy, and the copy on disk
 import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { cpSync, existsSync, lstatSync, mkdtempSync, readFileSync, readdirSync, readlinkSync, rmSync, statSync, writeFileSync, appendFileSync } from 'node:fs';
+import {
+  cpSync,
+  existsSync,
+  lstatSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  readlinkSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+  appendFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline/promises';
@@ -42,7 +54,8 @@ function run(command, args, { cwd = root, capture = false, expect = 0, env = {} 
     child.on('close', (code, signal) => {
       child = undefined;
       if (code === expect) resolve(out);
-      else reject(new Error(`${[path.basename(command), ...args].join(' ')} ended with ${signal ?? `exit code ${code}`}`));
+      else
+        reject(new Error(`${[path.basename(command), ...args].join(' ')} ended with ${signal ?? `exit code ${code}`}`));
     });
   });
 }
@@ -74,7 +87,11 @@ function must(condition, promise) {
 
 /** The image to work in: a published one where it can be had, else one made of Debian's packages. */
 async function chooseImage() {
-  const has = async (name) => api(engine.dockerHost, 'GET', `/images/${name}/json`).then(() => true, () => false);
+  const has = async (name) =>
+    api(engine.dockerHost, 'GET', `/images/${name}/json`).then(
+      () => true,
+      () => false,
+    );
   if (await has(image)) return image;
   if (await has(debianImage)) return debianImage;
   note(`Getting the image ${image}`);
@@ -120,7 +137,8 @@ async function demo() {
   cpSync(path.join(root, 'examples/invoice'), work, { recursive: true });
   const settings = path.join(work, 'petri.json');
   writeFileSync(settings, readFileSync(settings, 'utf8').replace(image, used));
-  const git = (...args) => run('git', ['-c', 'user.name=Demo', '-c', 'user.email=demo@example.org', ...args], { cwd: work });
+  const git = (...args) =>
+    run('git', ['-c', 'user.name=Demo', '-c', 'user.email=demo@example.org', ...args], { cwd: work });
   await git('init', '-q', '-b', 'main');
   await git('add', '-A');
   await git('commit', '-q', '-m', 'Invoices in whole cents');
@@ -145,7 +163,9 @@ async function demo() {
   await git('--no-pager', 'diff', '-U0', '--', 'src/money.js');
   const source = readFileSync(path.join(work, 'src/money.js'), 'utf8');
   must(source.includes('Math.sign(value)'), 'the change is in the workspace');
-  const untouched = ['src/invoice.js', 'notes.txt'].every((f) => /not committed|does not know/.test(readFileSync(path.join(work, f), 'utf8')));
+  const untouched = ['src/invoice.js', 'notes.txt'].every((f) =>
+    /not committed|does not know/.test(readFileSync(path.join(work, f), 'utf8')),
+  );
   must(untouched, 'the edit that is not committed and the unknown file are as they were');
 
   if (keep) {
@@ -180,7 +200,12 @@ async function cleanUp() {
   if (ended) return;
   ended = true;
   if (home && existsSync(path.join(home, 'id'))) {
-    const options = { cwd: root, env: { ...process.env, PETRI_HOME: home, DOCKER_HOST: engine.dockerHost }, stdio: 'ignore', timeout: 60_000 };
+    const options = {
+      cwd: root,
+      env: { ...process.env, PETRI_HOME: home, DOCKER_HOST: engine.dockerHost },
+      stdio: 'ignore',
+      timeout: 60_000,
+    };
     spawnSync(process.execPath, [path.join(root, 'dist/petri.js'), 'prune', '--all'], options);
     spawnSync(process.execPath, [path.join(root, 'dist/petri.js'), 'agent', 'stop'], options);
   }

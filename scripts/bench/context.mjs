@@ -13,7 +13,9 @@ export const image = 'petri-test/golden:1';
 
 export const median = (values) => {
   const sorted = [...values].sort((a, b) => a - b);
-  return sorted.length % 2 ? sorted[(sorted.length - 1) / 2] : (sorted[sorted.length / 2 - 1] + sorted[sorted.length / 2]) / 2;
+  return sorted.length % 2
+    ? sorted[(sorted.length - 1) / 2]
+    : (sorted[sorted.length / 2 - 1] + sorted[sorted.length / 2]) / 2;
 };
 
 /** Milliseconds that `work` takes. */
@@ -49,7 +51,9 @@ export function run(command, args, { cwd = root, input } = {}) {
     child.stdout.on('data', (d) => (out += d));
     child.stderr.on('data', (d) => (err += d));
     child.on('error', reject);
-    child.on('close', (code) => (code === 0 ? resolve(out) : reject(new Error(`${command} ${args.join(' ')}: ${err}`))));
+    child.on('close', (code) =>
+      code === 0 ? resolve(out) : reject(new Error(`${command} ${args.join(' ')}: ${err}`)),
+    );
     if (input) input.pipe(child.stdin);
   });
 }
@@ -67,7 +71,11 @@ export class Context {
 
   async client() {
     const { connect } = require(path.join(root, 'dist/petri-client.js'));
-    this.connection ??= await connect({ home: this.home, client: { name: 'bench', version: '0' }, agentScript: path.join(root, 'dist/agent.js') });
+    this.connection ??= await connect({
+      home: this.home,
+      client: { name: 'bench', version: '0' },
+      agentScript: path.join(root, 'dist/agent.js'),
+    });
     return this.connection;
   }
 
@@ -91,10 +99,16 @@ export class Context {
       if (i < 400) mkdirSync(dir, { recursive: true });
       const half = 1000 + (random() % 4000);
       const at = random() % (noise.length - half);
-      writeFileSync(path.join(dir, `f${i}.txt`), Buffer.concat([noise.subarray(at, at + half), Buffer.alloc(half, `line ${i}\n`)]));
+      writeFileSync(
+        path.join(dir, `f${i}.txt`),
+        Buffer.concat([noise.subarray(at, at + half), Buffer.alloc(half, `line ${i}\n`)]),
+      );
     }
     writeFileSync(path.join(folder, 'petri.json'), JSON.stringify({ environment: { image } }));
-    const git = (...args) => execFileSync('git', ['-c', 'user.name=b', '-c', 'user.email=b@example.org', '-c', 'gc.auto=0', ...args], { cwd: folder });
+    const git = (...args) =>
+      execFileSync('git', ['-c', 'user.name=b', '-c', 'user.email=b@example.org', '-c', 'gc.auto=0', ...args], {
+        cwd: folder,
+      });
     git('init', '-q');
     git('add', '-A');
     git('commit', '-qm', 'bench');
@@ -114,7 +128,9 @@ export class Context {
 
   /** Waits until the workspace's newest layer is settled, by its label. */
   async settled(workspace) {
-    const filters = { label: [`dev.petri.owner=${this.owner}`, `dev.petri.workspace=${workspace}`, 'dev.petri.role=layer'] };
+    const filters = {
+      label: [`dev.petri.owner=${this.owner}`, `dev.petri.workspace=${workspace}`, 'dev.petri.role=layer'],
+    };
     for (let i = 0; i < 600; i++) {
       const images = await this.docker.listImages({ filters });
       if (images.some((x) => JSON.parse(x.Labels['dev.petri.meta'] ?? '{}').settled)) return;
@@ -167,10 +183,17 @@ export class Context {
       await client.call('agent.stop', {}).catch(() => undefined);
       client.dispose();
     } finally {
-      for (const c of await this.docker.listContainers({ all: true, filters: { label: [`petri-bench=${this.scratch}`] } })) {
+      for (const c of await this.docker.listContainers({
+        all: true,
+        filters: { label: [`petri-bench=${this.scratch}`] },
+      })) {
         await this.docker.getContainer(c.Id).remove({ force: true, v: true });
       }
-      for (const id of this.made) await this.docker.getImage(id).remove({ force: true }).catch(() => undefined);
+      for (const id of this.made)
+        await this.docker
+          .getImage(id)
+          .remove({ force: true })
+          .catch(() => undefined);
       rmSync(this.scratch, { recursive: true, force: true });
     }
   }

@@ -68,14 +68,19 @@ export const rows = [
             await client.call('prune', { all: true });
             await client.call('agent.stop', {}).catch(() => undefined);
             // Cold again: the store goes too.
-            for (const store of readdirSync(path.join(context.home, 'stores'))) rmSync(path.join(context.home, 'stores', store), { recursive: true, force: true });
+            for (const store of readdirSync(path.join(context.home, 'stores')))
+              rmSync(path.join(context.home, 'stores', store), { recursive: true, force: true });
             await new Promise((resolve) => setTimeout(resolve, 300));
             context.connection = undefined;
             Object.assign(client, await context.client());
           };
         },
         async () => {
-          const container = await context.docker.createContainer({ Image: 'petri-test/golden:1', Cmd: ['sleep', '3600'], Labels: { 'petri-bench': context.scratch } });
+          const container = await context.docker.createContainer({
+            Image: 'petri-test/golden:1',
+            Cmd: ['sleep', '3600'],
+            Labels: { 'petri-bench': context.scratch },
+          });
           const tar = spawn('tar', ['-c', '.'], { cwd: workspace, stdio: ['ignore', 'pipe', 'inherit'] });
           await run('docker', ['-H', context.dockerHost, 'cp', '-', `${container.id}:/opt`], { input: tar.stdout });
           const { Id } = await container.commit({ repo: 'petri-bench', tag: 'bake' });
@@ -90,7 +95,7 @@ export const rows = [
   },
   {
     id: 'rebake',
-    what: 'bake after one file changed among 40,000: capture and layer (create less create from the ready layer)',
+    what: 'one file changed among 40,000: capture, bake, create and start',
     against: '`docker run` of the image',
     aim: 2,
     async measure(context, n) {
@@ -105,14 +110,15 @@ export const rows = [
           const { id } = await client.call('sandbox.create', { workspace });
           return context.destroyer(id);
         },
-        async () => void (await run('docker', ['-H', context.dockerHost, 'run', '--rm', '--network', 'none', image, 'true'])),
+        async () =>
+          void (await run('docker', ['-H', context.dockerHost, 'run', '--rm', '--network', 'none', image, 'true'])),
       );
       return out;
     },
   },
   {
     id: 'capture',
-    what: 'capture, nothing changed, 5,000 files (asked for by a create that is refused right after it)',
+    what: 'capture, nothing changed, 5,000 files',
     against: '`git status` there',
     aim: 2,
     async measure(context, n) {
@@ -122,7 +128,11 @@ export const rows = [
       const { openStore } = createRequire(import.meta.url)(bench);
       const store = await openStore({ workspace, dir: path.join(context.scratch, 'capture-store') });
       await store.capture({ include: [] });
-      return interleave(n(15), async () => void (await store.capture({ include: [] })), async () => void (await run('git', ['status', '--porcelain'], { cwd: workspace })));
+      return interleave(
+        n(15),
+        async () => void (await store.capture({ include: [] })),
+        async () => void (await run('git', ['status', '--porcelain'], { cwd: workspace })),
+      );
     },
   },
   {
@@ -137,7 +147,9 @@ export const rows = [
         n(9),
         async () => void (await client.call('sandbox.snapshot', { sandbox: id })),
         async (i) => {
-          const { Id } = await context.docker.getContainer(containerId).commit({ repo: 'petri-bench', tag: `s${i + 1}` });
+          const { Id } = await context.docker
+            .getContainer(containerId)
+            .commit({ repo: 'petri-bench', tag: `s${i + 1}` });
           return () => context.docker.getImage(Id).remove({ force: true });
         },
       );
@@ -233,7 +245,12 @@ export const rows = [
       const { workspace, client } = await context.warm(100);
       const { id, containerId } = await client.call('sandbox.create', { workspace });
       const container = context.docker.getContainer(containerId);
-      const out = await interleave(n(25), () => context.exec(id, ['true']), () => context.rawExec(container, ['true']), { warmUp: 3 });
+      const out = await interleave(
+        n(25),
+        () => context.exec(id, ['true']),
+        () => context.rawExec(container, ['true']),
+        { warmUp: 3 },
+      );
       await context.destroyer(id)();
       return out;
     },
@@ -253,7 +270,9 @@ export const rows = [
       const { client } = await context.warm(100);
       const rss = (pid) => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))[1]) * 1024;
       await new Promise((resolve) => setTimeout(resolve, 2000));
-      const idle = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1e6); console.log(1)'], { stdio: ['ignore', 'pipe', 'ignore'] });
+      const idle = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1e6); console.log(1)'], {
+        stdio: ['ignore', 'pipe', 'ignore'],
+      });
       await new Promise((resolve) => idle.stdout.once('data', resolve));
       const out = { ours: [rss(client.agent.pid)], base: [rss(idle.pid)] };
       idle.kill();

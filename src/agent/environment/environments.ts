@@ -66,6 +66,9 @@ export class Environments {
   private readonly baking = new KeyedMutex();
   private readonly settling = new Map<string, Promise<void>>();
   private readonly captures = new Map<string, Shared<WorkspaceState>>();
+  /** Image id of the layer last used, by workspace. */
+  private readonly last = new Map<string, string>();
+  private readonly guesses = new Map<string, Guess>();
   private readonly abort = new AbortController();
 
   constructor(
@@ -75,6 +78,15 @@ export class Environments {
   ) {
     this.images = new Images(engine, owner);
     this.dependencies = new Dependencies(engine, owner, this.images);
+  }
+
+  /**
+   * What {@link prepare} gave for the same request before, when it is likely to give it again: the workspace did not change between the last two.
+   * Whoever starts from it must compare it with what `prepare` really gives.
+   */
+  guess(request: EnvironmentRequest): Environment | undefined {
+    const guess = request.state ? undefined : this.guesses.get(guessKey(request));
+    return guess?.steady ? guess.environment : undefined;
   }
 
   /** The image for a state of a workspace, baked when it is new. Errors: image-missing, workspace-missing, cancelled, disk-full. */
@@ -94,7 +106,7 @@ export class Environments {
         : await this.dependencies.layer(base, store, state.tree, settings, request);
     const image = await this.workspaceLayer(store, below.image, state.tree, repository, request);
     const meta = readMeta(image);
-    return {
+    const environment: Environment = {
       image,
       identity: {
         image: ref,
@@ -110,6 +122,12 @@ export class Environments {
       user: base.user,
       fileOwner: await this.images.userOf(base),
     };
+    if (!request.state) {
+      const key = guessKey(request);
+      const before = this.guesses.get(key)?.environment.image.id;
+      this.guesses.set(key, { environment, steady: before === undefined || before === image.id });
+    }
+    return environment;
   }
 
   /** The state to bake, and what its `.git` depends on. Callers at the same time share one capture that began after they asked. */
@@ -153,7 +171,10 @@ export class Environments {
     const key = contentKey('workspace', 1, below.id, tree, repository, request.settings.environment.history, owner);
     const tag = layerTag(this.owner, key);
     const cached = await this.cached(tag, key);
-    if (cached) return cached;
+    if (cached) {
+      this.last.set(request.workspace, cached.id);
+      return cached;
+    }
     return this.baking.run(request.workspace, async () => {
       const again = await this.cached(tag, key);
       if (again) return again;
@@ -171,22 +192,18 @@ export class Environments {
   /** The new state as a layer on the nearest earlier one; undefined when none is near enough. */
   private async addSmallLayer(make: Making): Promise<Image | undefined> {
     const { store, below, tree, repository, owner, request } = make;
-    const candidates = (
-      await this.engine.listImages({
-        [label.owner]: this.owner,
-        [label.role]: 'layer',
-        [label.workspace]: request.workspace,
-      })
-    )
-      .map((image) => ({ image, meta: readMeta(image) }))
-      .filter((c): c is { image: Image; meta: LayerMeta } => c.meta !== undefined && c.meta.below === below.id)
-      .filter(({ meta, image }) => meta.repository === repository && meta.depth < maxDepth && image.layers < maxLayers)
-      .filter(({ meta }) => meta.uid === owner.uid && meta.gid === owner.gid)
-      .sort(
-        (a, b) => Number(b.meta.settled) - Number(a.meta.settled) || b.image.createdAt.localeCompare(a.image.createdAt),
-      )
-      .slice(0, 4);
-    const total = candidates.length > 0 ? (await store.entries(tree)).length : 0;
+    const fits = ({ image, meta }: Candidate): boolean =>
+      meta.below === below.id &&
+      meta.repository === repository &&
+      meta.depth < maxDepth &&
+      image.layers < maxLayers &&
+      meta.uid === owner.uid &&
+      meta.gid === owner.gid;
+    const last = await this.lastLayer(request.workspace);
+    const candidates =
+      last && last.meta.settled && fits(last)
+        ? [last]
+        : (await this.layersOf(request.workspace)).filter(fits).slice(0, 4);
     for (const { image, meta } of candidates) {
       let changes;
       try {
@@ -194,22 +211,51 @@ export class Environments {
       } catch {
         continue; // The store no longer has that state.
       }
-      if (changes.length > Math.max(maxChangedFloor, total * maxChangedPart)) continue;
+      if (changes.length > Math.max(maxChangedFloor, meta.files * maxChangedPart)) continue;
       const files: FileToWrite[] = changes.flatMap((c) => (c.after ? [{ path: c.path, ...c.after }] : []));
       const gone = changes.filter((c) => !c.after).map((c) => c.path);
       const removals =
         gone.length > 0 ? withEmptyFolders(gone, new Set((await store.entries(tree)).map((e) => e.path))) : [];
-      return this.engine.addLayer({
+      const added = changes.filter((c) => !c.before).length;
+      const small = await this.engine.addLayer({
         parent: image,
         tag: make.tag,
-        labels: layerLabels(this.owner, request.workspace, make.key, { ...meta, tree, depth: meta.depth + 1 }),
+        labels: layerLabels(this.owner, request.workspace, make.key, {
+          ...meta,
+          tree,
+          depth: meta.depth + 1,
+          files: meta.files + added - gone.length,
+        }),
         open: () => packTar(treeEntries(store, files, workspacePrefix, owner)),
         removals: notReplaced(removals, files).map((p) => `${workspacePrefix}/${p}` as BytePath),
         sizeHint: 0,
         ...optional(request),
       });
+      this.last.set(request.workspace, small.id);
+      return small;
     }
     return undefined;
+  }
+
+  /** The layer that was last used for a workspace, when it is still there. */
+  private async lastLayer(workspace: string): Promise<Candidate | undefined> {
+    const id = this.last.get(workspace);
+    const image = id === undefined ? undefined : await this.engine.findImage(id);
+    const meta = image && readMeta(image);
+    return image && meta ? { image, meta } : undefined;
+  }
+
+  /** All layers of a workspace, settled ones and then newer ones first. */
+  private async layersOf(workspace: string): Promise<Candidate[]> {
+    const labels = { [label.owner]: this.owner, [label.role]: 'layer', [label.workspace]: workspace };
+    const found: Candidate[] = [];
+    for (const image of await this.engine.listImages(labels)) {
+      const meta = readMeta(image);
+      if (meta) found.push({ image, meta });
+    }
+    return found.sort(
+      (a, b) => Number(b.meta.settled) - Number(a.meta.settled) || b.image.createdAt.localeCompare(a.image.createdAt),
+    );
   }
 
   private async addFullLayer(make: Making): Promise<Image> {
@@ -229,6 +275,7 @@ export class Environments {
         below: below.id,
         depth: 0,
         settled: false,
+        files: files.length,
         ...owner,
       };
       const image = await this.engine.addLayer({
@@ -275,6 +322,17 @@ interface WorkspaceState {
   repository: string | null;
 }
 
+interface Guess {
+  environment: Environment;
+  /** Whether the last two requests got the same image. */
+  steady: boolean;
+}
+
+interface Candidate {
+  image: Image;
+  meta: LayerMeta;
+}
+
 interface Making {
   store: WorkspaceStore;
   below: Image;
@@ -285,6 +343,9 @@ interface Making {
   tag: string;
   request: EnvironmentRequest;
 }
+
+const guessKey = (request: EnvironmentRequest): string =>
+  contentKey(request.workspace, request.image ?? null, request.settings.environment);
 
 function optional(request: EnvironmentRequest): { signal?: AbortSignal; progress?(p: Progress): void } {
   return {

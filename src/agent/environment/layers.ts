@@ -19,6 +19,8 @@ export const layerMeta = z.object({
   depth: z.number().int(),
   /** True when the index inside is right for the layer (see the settle script). */
   settled: z.boolean(),
+  /** How many files the state has. */
+  files: z.number().int(),
   /** Owner of the files inside. */
   uid: z.number().int(),
   gid: z.number().int(),

@@ -6,7 +6,7 @@ import type { SandboxDiff } from '../../protocol/operations';
 import type { ExecRecord, Limits, NetworkMode, SandboxRecord, SnapshotRecord, TrustTier } from '../../protocol/records';
 import type { Progress } from '../../protocol/wire';
 import { label, type Box, type Engine, type Image, type Labels } from '../engine/engine';
-import type { Environment, Environments } from '../environment/environments';
+import type { Environment, EnvironmentRequest, Environments } from '../environment/environments';
 import { workdir } from '../environment/layout';
 import { newId, resolveRef } from '../records/ids';
 import { KeyedMutex } from '../records/mutex';
@@ -58,58 +58,76 @@ export class Sandboxes {
 
   /** Creates a sandbox. Errors: image-missing, unsupported, workspace-missing, cancelled, engine-failed. */
   async create(spec: CreateSpec): Promise<SandboxRecord> {
-    const environment =
-      spec.environment ??
-      (await this.context.environments.prepare({
-        workspace: spec.workspace,
-        settings: spec.settings,
-        ...(spec.image ? { image: spec.image } : {}),
-        ...(spec.signal ? { signal: spec.signal } : {}),
-        ...(spec.progress ? { progress: spec.progress } : {}),
-      }));
     const id = newId('s');
-    return this.start(
-      {
-        id,
-        name: this.freeName(
-          spec.name ??
-            path
-              .basename(spec.workspace)
-              .replace(/[^A-Za-z0-9._-]+/g, '-')
-              .slice(0, 40) +
-              '-' +
-              id.slice(1, 5),
-        ),
-        state: 'creating',
-        workspace: spec.workspace,
-        engine: this.context.engine.kind,
-        tier: spec.tier ?? 'container',
-        environment: environment.identity,
-        limits: spec.limits ?? {},
-        network: spec.network ?? 'none',
-        user: environment.user,
-        knownTree: environment.knownTree,
-        fileOwner: environment.fileOwner,
-        include: environment.include,
-        startImage: environment.image.id,
-        generation: 1,
-        containerId: null,
-        currentSnapshot: null,
-        snapshots: [],
-        execs: [],
-        owner: spec.owner ?? { kind: 'user', id: null },
-        forkedFrom: null,
-        createdAt: new Date().toISOString(),
-        expiresAt:
-          spec.limits?.timeoutMs === undefined ? null : new Date(Date.now() + spec.limits.timeoutMs).toISOString(),
-        endedAt: null,
-        breach: null,
-        saved: null,
-        problem: null,
-      },
-      environment.image,
-      spec.signal,
-    );
+    const request: EnvironmentRequest = {
+      workspace: spec.workspace,
+      settings: spec.settings,
+      ...(spec.image ? { image: spec.image } : {}),
+      ...(spec.signal ? { signal: spec.signal } : {}),
+      ...(spec.progress ? { progress: spec.progress } : {}),
+    };
+    if (spec.environment)
+      return this.start(this.newRecord(id, spec, spec.environment), spec.environment.image, spec.signal);
+    // While the workspace is captured, a box of the state it had last is already made. It is only used when that is still the state; else it
+    // goes without ever having been anybody's.
+    const guess = this.context.environments.guess(request);
+    const early = guess && this.box(this.newRecord(id, spec, guess), guess.image).catch(() => undefined);
+    const drop = async (): Promise<void> => {
+      const box = await early;
+      if (box) await this.context.engine.removeBox(box.id);
+    };
+    try {
+      const environment = await this.context.environments.prepare(request);
+      const record = this.newRecord(id, spec, environment);
+      const box = guess?.image.id === environment.image.id ? await early : undefined;
+      if (box) return await this.start(record, environment.image, spec.signal, box);
+      await drop();
+      return await this.start(record, environment.image, spec.signal);
+    } catch (error) {
+      await drop();
+      throw error;
+    }
+  }
+
+  private newRecord(id: string, spec: CreateSpec, environment: Environment): SandboxRecord {
+    return {
+      id,
+      name: this.freeName(
+        spec.name ??
+          path
+            .basename(spec.workspace)
+            .replace(/[^A-Za-z0-9._-]+/g, '-')
+            .slice(0, 40) +
+            '-' +
+            id.slice(1, 5),
+      ),
+      state: 'creating',
+      workspace: spec.workspace,
+      engine: this.context.engine.kind,
+      tier: spec.tier ?? 'container',
+      environment: environment.identity,
+      limits: spec.limits ?? {},
+      network: spec.network ?? 'none',
+      user: environment.user,
+      knownTree: environment.knownTree,
+      fileOwner: environment.fileOwner,
+      include: environment.include,
+      startImage: environment.image.id,
+      generation: 1,
+      containerId: null,
+      currentSnapshot: null,
+      snapshots: [],
+      execs: [],
+      owner: spec.owner ?? { kind: 'user', id: null },
+      forkedFrom: null,
+      createdAt: new Date().toISOString(),
+      expiresAt:
+        spec.limits?.timeoutMs === undefined ? null : new Date(Date.now() + spec.limits.timeoutMs).toISOString(),
+      endedAt: null,
+      breach: null,
+      saved: null,
+      problem: null,
+    };
   }
 
   list(filter: { workspace?: string; all: boolean }): SandboxRecord[] {
@@ -372,13 +390,13 @@ export class Sandboxes {
     await Promise.allSettled(this.background.values());
   }
 
-  private async start(record: SandboxRecord, image: Image, signal?: AbortSignal): Promise<SandboxRecord> {
+  private async start(record: SandboxRecord, image: Image, signal?: AbortSignal, made?: Box): Promise<SandboxRecord> {
     const { records } = this.context;
     records.putSandbox(record);
     try {
       const store = await this.context.openStore(record.workspace);
       const [box] = await Promise.all([
-        this.box(record, image, undefined, {}, undefined, signal),
+        made ?? this.box(record, image, undefined, {}, undefined, signal),
         store.keep(`sandbox/${record.id}/base`, record.environment.tree),
       ]);
       return records.putSandbox({ ...record, state: 'ready', containerId: box.id });
