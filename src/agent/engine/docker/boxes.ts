@@ -200,7 +200,7 @@ export async function commitBox(client: Client, id: string, options: { tag: stri
   const from = await inspectImage(client, box.Image);
   const { repo, tag } = splitTag(options.tag);
   const config = from?.Config;
-  const made = await client.call('saving a container', (docker) =>
+  const made: unknown = await client.call('saving a container', (docker) =>
     docker.getContainer(id).commit({
       repo,
       tag,

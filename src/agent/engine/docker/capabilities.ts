@@ -34,7 +34,7 @@ const info = z.object({
 });
 const versionInfo = z.object({
   Version: z.string().nullish(),
-  ApiVersion: z.string().nullish(),
+  ApiVersion: z.string(),
   Components: z.array(z.object({ Name: z.string() })).nullish(),
 });
 
@@ -101,7 +101,7 @@ export async function readCapabilities(client: Client): Promise<Capabilities> {
     pids: !noCgroups && data.PidsLimit !== false,
     swap: data.SwapLimit !== false,
     rootless: (data.SecurityOptions ?? []).some((o) => o.includes('rootless')),
-    api: Number(/^\d+\.(\d+)$/.exec(v.data.ApiVersion ?? '')?.[1] ?? 0),
+    api: Number(/^\d+\.(\d+)$/.exec(v.data.ApiVersion)?.[1] ?? 0),
     runtimes: Object.entries(data.Runtimes ?? {}).map(([name, r]) => ({ name, ...r })),
     defaultRuntime: data.DefaultRuntime ?? 'runc',
   };

@@ -57,7 +57,7 @@ export class Client {
             options: { _query: options.query ?? {}, _body: options.body ?? {} },
             statusCodes: { 200: true, 201: true, 204: true },
           };
-          modem.dial(dial, (error, data) => (error ? reject(error as Error) : resolve(data)));
+          modem.dial(dial, (error, data) => (error instanceof Error ? reject(error) : resolve(data)));
         }),
     );
   }

@@ -27,36 +27,31 @@ import { Layers } from './layers';
 import { readStats } from './stats';
 import { watchEvents } from './watch';
 
-/** How long an engine may take to say that it is there, ms. */
-export const pingDeadlineMs = 10_000;
+/** How long an engine may take to say that it is there, and then to tell what it can do, ms. Ssh has to connect first. */
+const pingDeadlineMs = 5000;
+const sshPingDeadlineMs = 15_000;
+const tellDeadlineMs = 30_000;
 
 /** Opens an engine once it has answered. Errors: engine-gone, unsupported (Windows containers), engine-failed. */
 export async function openDockerEngine(endpoint: Endpoint): Promise<Engine> {
   const client = await Client.open(endpoint);
   try {
-    const capabilities = await withDeadline(endpoint, readCapabilities(client));
-    return new DockerEngine(client, capabilities);
+    const ping = client.call('asking whether it is there', (docker) => docker.ping() as Promise<unknown>);
+    await within(endpoint.kind === 'ssh' ? sshPingDeadlineMs : pingDeadlineMs, endpoint, ping);
+    return new DockerEngine(client, await within(tellDeadlineMs, endpoint, readCapabilities(client)));
   } catch (error) {
     client.close();
     throw error;
   }
 }
 
-async function withDeadline<T>(endpoint: Endpoint, work: Promise<T>): Promise<T> {
+async function within<T>(ms: number, endpoint: Endpoint, work: Promise<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(
-      () => {
-        reject(
-          new PetriError(
-            'engine-gone',
-            `The engine at ${endpoint.text} did not answer within ${pingDeadlineMs / 1000} s.`,
-            { hint: 'Is it still starting, or hanging?' },
-          ),
-        );
-      },
-      endpoint.kind === 'ssh' ? 4 * pingDeadlineMs : pingDeadlineMs,
-    );
+    timer = setTimeout(() => {
+      const message = `The engine at ${endpoint.text} did not answer within ${ms / 1000} s.`;
+      reject(new PetriError('engine-gone', message, { hint: 'Is it still starting, or hanging?' }));
+    }, ms);
   });
   try {
     return await Promise.race([work, late]);

@@ -29,8 +29,7 @@ export function statusOf(thrown: unknown): number | undefined {
 /** The engine's own words for what went wrong, one line. */
 export function reasonOf(thrown: unknown): string {
   const json = (thrown as { json?: unknown } | null)?.json;
-  const told =
-    typeof json === 'object' && json !== null && 'message' in json ? (json as { message: unknown }).message : undefined;
+  const told = typeof json === 'object' && json !== null && 'message' in json ? json.message : undefined;
   const text = typeof told === 'string' ? told : messageOf(thrown).replace(/^\(HTTP code \d+\) [^-]*- /, '');
   return shorten(text.trim(), 600);
 }

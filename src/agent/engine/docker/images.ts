@@ -16,7 +16,11 @@ const ourTags = 'petri/';
 /** Inspections under way at once when many images are listed. */
 const atOnce = 8;
 
-export function inspectImage(client: Client, ref: string): Promise<ImageInspect | undefined> {
+/** Names and ids of images. What else is asked for would be part of a request's path and ask for something else. */
+const reference = /^[A-Za-z0-9](?:[A-Za-z0-9_@:+-]|\.(?!\.)|\/(?![./])){0,299}$/;
+
+export async function inspectImage(client: Client, ref: string): Promise<ImageInspect | undefined> {
+  if (!reference.test(ref)) return undefined;
   return client.call('looking for an image', async (docker) => {
     try {
       return await docker.getImage(ref).inspect();
@@ -47,7 +51,6 @@ export function toImage(ref: string, data: ImageInspect): Image {
 export const withAlgorithm = (id: string): string => (/^[0-9a-f]{64}$/.test(id) ? `sha256:${id}` : id);
 
 export async function findImage(client: Client, ref: string): Promise<Image | undefined> {
-  if (ref === '') return undefined;
   const data = await inspectImage(client, ref);
   return data && toImage(ref, data);
 }

@@ -74,7 +74,7 @@ async function engineStats(host: ExecHost, api: number, signal: AbortSignal): Pr
   const told = await host.client.call('reading what a container uses', async (docker) => {
     const container = docker.getContainer(host.boxId);
     const once = { stream: false as const, 'one-shot': true, abortSignal: signal };
-    if (api >= 41) return (await container.stats(once)) as unknown;
+    if (api >= 41) return await container.stats(once);
     // Older engines wait for a second sample unless they stream; the first of a stream comes at once.
     const streamed = { stream: true as const, abortSignal: signal };
     const stream = await container.stats(streamed);
