@@ -110,8 +110,13 @@ async function startDaemon(folder, dockerHost, log) {
   const pidFile = path.join(folder, 'pid');
   const running = daemonPid(folder);
   if (running === undefined) {
-    // A stale one would keep the daemon from starting.
+    // Stale ones, of a daemon that was killed, would keep this one from starting, or have it wait for a containerd that is no more.
     for (const stale of [pidFile, path.join(folder, 'docker.sock')]) rmSync(stale, { force: true });
+    const containerd = path.join(folder, 'exec/containerd');
+    if (!isRunning(path.join(containerd, 'containerd.pid'), /containerd$/, containerd)) {
+      for (const stale of ['containerd.pid', 'containerd.sock', 'containerd.sock.ttrpc', 'containerd-debug.sock'])
+        rmSync(path.join(containerd, stale), { force: true });
+    }
     const runsc = findCommand('runsc');
     const runtimes = runsc
       ? {
@@ -151,12 +156,18 @@ async function startDaemon(folder, dockerHost, log) {
   }
 }
 
-/** The process of the private daemon; undefined when there is none. A pid file alone says nothing: numbers are used again. */
-function daemonPid(folder) {
+/** The process of the private daemon; undefined when there is none. */
+const daemonPid = (folder) => isRunning(path.join(folder, 'pid'), /dockerd$/, folder);
+
+/**
+ * The process that a pid file names, if it lives and is the program that wrote it for this folder. The number alone says nothing: numbers are used
+ * again, and dead processes that nobody waits for keep theirs.
+ */
+function isRunning(pidFile, program, folder) {
   try {
-    const pid = Number(readFileSync(path.join(folder, 'pid'), 'utf8').trim());
+    const pid = Number(readFileSync(pidFile, 'utf8').trim());
     const command = readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');
-    return /dockerd$/.test(command[0] ?? '') && command.includes(path.join(folder, 'pid')) ? pid : undefined;
+    return program.test(command[0] ?? '') && command.some((arg) => arg.startsWith(`${folder}/`)) ? pid : undefined;
   } catch {
     return undefined;
   }

@@ -56,6 +56,7 @@ async function importBusybox(dockerHost, log) {
     const root = path.join(scratch, 'root');
     for (const dir of ['bin', 'tmp', 'etc', 'root', 'proc', 'sys', 'dev'])
       mkdirSync(path.join(root, dir), { recursive: true });
+    chmodSync(path.join(root, 'tmp'), 0o1777);
     const binary = findCommand('busybox');
     copyFileSync(binary, path.join(root, 'bin/busybox'));
     const applets = spawnSync(binary, ['--list'], { encoding: 'utf8' }).stdout.split('\n').filter(Boolean);
