@@ -4,6 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import { mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync, statSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { cancelled, isCancelled, PetriError } from '../../protocol/errors';
@@ -66,6 +67,7 @@ export class Environments {
   private readonly baking = new KeyedMutex();
   private readonly settling = new Map<string, Promise<void>>();
   private readonly captures = new Map<string, Shared<WorkspaceState>>();
+  private readonly fingerprints = new Map<string, { seen: string; repository: string | null }>();
   /** Image id of the layer last used, by workspace. */
   private readonly last = new Map<string, string>();
   private readonly guesses = new Map<string, Guess>();
@@ -140,7 +142,14 @@ export class Environments {
     let shared = this.captures.get(key);
     if (!shared) {
       shared = new Shared(async () => {
-        const [state, repository] = await Promise.all([store.capture({ include }), fingerprint()]);
+        const state = await store.capture({ include });
+        // What the fingerprint is made from is in the listing, HEAD and its branch: the same ones, the same fingerprint.
+        const head = await readFile(path.join(request.workspace, '.git', 'HEAD'), 'utf8').catch(() => null);
+        const seen = contentKey(state.listing, state.commit, head);
+        const known = this.fingerprints.get(key);
+        if (known && head !== null && known.seen === seen) return { state, repository: known.repository };
+        const repository = await fingerprint();
+        this.fingerprints.set(key, { seen, repository });
         return { state, repository };
       });
       this.captures.set(key, shared);

@@ -3,7 +3,16 @@ import path from 'node:path';
 import { isCancelled, messageOf, PetriError } from '../../protocol/errors';
 import type { PetriFile } from '../../protocol/files';
 import type { SandboxDiff } from '../../protocol/operations';
-import type { ExecRecord, Limits, NetworkMode, SandboxRecord, SnapshotRecord, TrustTier } from '../../protocol/records';
+import type {
+  DiffFile,
+  DiffStat,
+  ExecRecord,
+  Limits,
+  NetworkMode,
+  SandboxRecord,
+  SnapshotRecord,
+  TrustTier,
+} from '../../protocol/records';
 import type { Progress } from '../../protocol/wire';
 import { label, type Box, type Engine, type Image, type Labels } from '../engine/engine';
 import type { Environment, EnvironmentRequest, Environments } from '../environment/environments';
@@ -182,8 +191,13 @@ export class Sandboxes {
       });
     }
     const tree = record.saved && !isLive(record) ? record.saved.tree : await this.tree(record.id, options.signal);
-    const { stat, files } = await store.diff(base, tree);
-    const wanted = options.paths ? { paths: options.paths } : {};
+    const whole = await store.diff(base, tree);
+    const asked = options.paths;
+    const files = asked
+      ? whole.files.filter((f) => asked.some((p) => f.path === p || f.path.startsWith(`${p.replace(/\/+$/, '')}/`)))
+      : whole.files;
+    const stat = asked ? statOf(files) : whole.stat;
+    const wanted = asked ? { paths: asked } : {};
     const patch = options.patch ? await store.patch(base, tree, { ...wanted, maxBytes: maxPatchBytes }) : null;
     return {
       id: record.id,
@@ -561,6 +575,11 @@ export class Sandboxes {
   private async settled(id: string): Promise<void> {
     await this.background.get(id);
   }
+}
+
+function statOf(files: DiffFile[]): DiffStat {
+  const sum = (side: 'added' | 'removed'): number => files.reduce((n, f) => n + (f[side] ?? 0), 0);
+  return { files: files.length, added: sum('added'), removed: sum('removed') };
 }
 
 /** Longest patch that one answer carries, bytes. */

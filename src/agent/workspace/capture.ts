@@ -75,14 +75,14 @@ async function captureOnce(context: CaptureContext, { include, signal }: Capture
     const back = await classify(workspace, memory.absent);
     if (back.present.length === 0) {
       await trustUntil(index, began);
-      return { tree: memory.tree, commit: listing.commit, files: 0 };
+      return { tree: memory.tree, commit: listing.commit, files: 0, listing: listing.key };
     }
   }
   const { absent, moved } = await update(context, work, listing, modified, signal);
   await trustUntil(index, began);
   const tree = await work.text([...quick, 'write-tree'], { signal });
   await save(gitDir, { listing: listing.key, index: await indexSum(index), tree, absent });
-  return { tree, commit: listing.commit, files: moved };
+  return { tree, commit: listing.commit, files: moved, listing: listing.key };
 }
 
 /** Brings the index to the state on disk. Gives the listed paths that are not there and how many files moved under our eyes. */

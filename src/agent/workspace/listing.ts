@@ -8,7 +8,7 @@ import { Git, gitError, readOnlyArgs, userEnv } from './git';
 
 export interface Listing {
   /** Paths, one char per byte; some may not exist on disk. Not sorted, no doubles. */
-  paths: Set<string>;
+  readonly paths: Set<string>;
   /** A hash of everything the listing was made from: equal ones give equal paths. */
   key: string;
   /** HEAD of the workspace's repository, null without one or without commits. */
@@ -33,10 +33,27 @@ export const temporaryName = /^\.petri-[0-9a-f]{16}\.tmp$/;
 export async function listWorkspace(context: ListingContext): Promise<Listing> {
   const hash = createHash('sha1');
   const paths = new Set<string>();
-  const commit = await listFolder(context, '', context.include, 0, paths, hash);
-  for (const p of paths) if (temporaryName.test(p.slice(p.lastIndexOf('/') + 1))) paths.delete(p);
-  return { paths, key: hash.digest('hex'), commit };
+  // Reading the lists apart is left until somebody asks: when nothing changed, nobody does.
+  const later: (() => void)[] = [];
+  let read = false;
+  const commit = await listFolder(context, '', context.include, 0, paths, hash, later);
+  return {
+    get paths() {
+      if (!read) {
+        read = true;
+        for (const take of later) take();
+        for (const p of paths) if (temporaryName.test(p.slice(p.lastIndexOf('/') + 1))) paths.delete(p);
+      }
+      return paths;
+    },
+    key: hash.digest('hex'),
+    commit,
+  };
 }
+
+/** Whether a list names a submodule (mode 160000) or a nested repository (a name that ends in a slash). May say so falsely. */
+const mayNest = (list: RawList): boolean =>
+  list.output.includes('/\0') || (list.tagged && list.output.includes('160000 '));
 
 /** Adds the files under `prefix` (empty or ending in a slash). Gives HEAD when the folder is in a repository. */
 async function listFolder(
@@ -46,6 +63,7 @@ async function listFolder(
   depth: number,
   paths: Set<string>,
   hash: ReturnType<typeof createHash>,
+  later: (() => void)[],
 ): Promise<string | null> {
   const text = asArgument(prefix);
   if (depth > maxNesting) throw new PetriError('git-failed', `Repositories are nested more than ${maxNesting} deep.`);
@@ -61,8 +79,7 @@ async function listFolder(
   const { lists, commit } = await ask(context, user, folder, include, depth);
   hash.update(`folder ${prefix}\0`);
   const nested = new Map<string, string>();
-  for (const list of lists) {
-    hash.update(list.output).update('\0\0');
+  const take = (list: RawList): void => {
     for (const field of fields(list.output)) {
       if (list.tagged && !field.startsWith('? ')) {
         const tab = field.indexOf('\t');
@@ -75,6 +92,11 @@ async function listFolder(
         else paths.add(prefix + name);
       }
     }
+  };
+  for (const list of lists) {
+    hash.update(list.output).update('\0\0');
+    if (mayNest(list)) take(list);
+    else later.push(() => take(list));
   }
   for (const name of nested.keys()) {
     const there = await readdir(inFolder(context.workspace, prefix + name)).catch((error: NodeJS.ErrnoException) => {
@@ -86,7 +108,7 @@ async function listFolder(
       paths.add(prefix + name.slice(0, -1));
       continue;
     }
-    await listFolder(context, prefix + name, inside(include, name), depth + 1, paths, hash);
+    await listFolder(context, prefix + name, inside(include, name), depth + 1, paths, hash, later);
   }
   return commit;
 }

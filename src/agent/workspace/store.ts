@@ -26,6 +26,8 @@ export interface Capture {
   commit: string | null;
   /** Files changed on disk between listing and reading; already captured in their newest state. */
   files: number;
+  /** A hash of the names and of what is staged: what a repository's state depends on beside HEAD. */
+  listing: string;
 }
 
 export interface CaptureOptions {
