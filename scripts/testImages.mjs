@@ -1,6 +1,7 @@
 // The images that tests, demo and benchmarks run in, made here once and kept in the engine: no registry is needed on Debian.
 import { spawn, spawnSync } from 'node:child_process';
 import {
+  chmodSync,
   copyFileSync,
   createReadStream,
   existsSync,
