@@ -113,7 +113,14 @@ export const rows = [
         async () =>
           void (await run('docker', ['-H', context.dockerHost, 'run', '--rm', '--network', 'none', image, 'true'])),
       );
-      return out;
+      const plain = [];
+      for (let i = 0; i < n(7) + 1; i++) {
+        let id;
+        const ms = await time(async () => ({ id } = await client.call('sandbox.create', { workspace })));
+        await context.destroyer(id)();
+        if (i > 0) plain.push(ms);
+      }
+      return { ours: out.ours.map((ms) => ms - median(plain)), base: out.base };
     },
   },
   {

@@ -20,7 +20,7 @@ function schemaText(file: z.ZodType): string {
       const examples = z.globalRegistry.get(zodSchema)?.examples;
       if (Array.isArray(examples)) jsonSchema.examples = examples;
       const { def } = zodSchema._zod;
-      if (def.type === 'default') jsonSchema.default = (def as z.core.$ZodDefaultDef).defaultValue as never;
+      if (def.type === 'default') jsonSchema.default = def.defaultValue;
     },
   });
   return `${JSON.stringify({ $schema, allowComments: true, allowTrailingCommas: true, ...schema }, null, 2)}\n`;

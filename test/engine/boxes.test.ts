@@ -107,7 +107,7 @@ describe('engine: boxes', () => {
       assert.deepEqual(
         mounts
           .map((line) => line.split(' ')[1])
-          .filter((p) => !/^\/etc\/(hosts|hostname|resolv\.conf)$|^\/sbin\/docker-init$/.test(p ?? '')),
+          .filter((p) => !/^\/etc\/(hosts|hostname|resolv\.conf)$|^(\/usr)?\/s?bin\/docker-init$/.test(p ?? '')),
         [],
       );
     });

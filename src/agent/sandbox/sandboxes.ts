@@ -192,12 +192,16 @@ export class Sandboxes {
     }
     const tree = record.saved && !isLive(record) ? record.saved.tree : await this.tree(record.id, options.signal);
     const whole = await store.diff(base, tree);
-    const asked = options.paths;
-    const files = asked
-      ? whole.files.filter((f) => asked.some((p) => f.path === p || f.path.startsWith(`${p.replace(/\/+$/, '')}/`)))
+    const asked = options.paths
+      ?.map((p) => p.replace(/^(\.\/+)+/, '').replace(/\/+$/, ''))
+      .filter((p) => p !== '' && p !== '.');
+    const narrow =
+      asked !== undefined && asked.length > 0 && asked.length === options.paths?.length ? asked : undefined;
+    const files = narrow
+      ? whole.files.filter((f) => narrow.some((p) => f.path === p || f.path.startsWith(`${p}/`)))
       : whole.files;
-    const stat = asked ? statOf(files) : whole.stat;
-    const wanted = asked ? { paths: asked } : {};
+    const stat = narrow ? statOf(files) : whole.stat;
+    const wanted = narrow ? { paths: narrow } : {};
     const patch = options.patch ? await store.patch(base, tree, { ...wanted, maxBytes: maxPatchBytes }) : null;
     return {
       id: record.id,

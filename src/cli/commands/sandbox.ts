@@ -2,7 +2,6 @@
 import { Option } from 'commander';
 import type { Limits, NetworkMode } from '../../protocol/records';
 import { networkMode } from '../../protocol/records';
-import type { SandboxDiff } from '../../protocol/operations';
 import { visible } from '../../protocol/text';
 import {
   action,
@@ -135,12 +134,11 @@ function addDiff(session: Session, group: PetriCommand): void {
     .addOption(new Option('--patch', 'the changes themselves, as a patch').conflicts(['stat', 'nameOnly']));
   action<{ stat?: boolean; nameOnly?: boolean; patch?: boolean }>(session, diff, async (context, options, args) => {
     const [, ...paths] = args;
-    const whole = await context.call('sandbox.diff', {
+    const result = await context.call('sandbox.diff', {
       sandbox: arg(args),
       patch: options.patch === true,
       ...(paths.length > 0 ? { paths } : {}),
     });
-    const result = paths.length > 0 ? narrowed(whole, paths) : whole;
     if (context.json) {
       await context.print(result, () => []);
       return;
@@ -161,16 +159,6 @@ function addDiff(session: Session, group: PetriCommand): void {
       await context.print(result, (view) => diffSummary(result.stat, result.files, view));
     }
   });
-}
-
-/** The diff of some files, or of everything in some folders. */
-function narrowed(diff: SandboxDiff, paths: readonly string[]): SandboxDiff {
-  const wanted = paths.map((p) => p.replace(/^(\.\/+)+/, '').replace(/\/+$/, ''));
-  const files = diff.files.filter((f) =>
-    wanted.some((w) => w === '.' || w === '' || f.path === w || f.path.startsWith(`${w}/`)),
-  );
-  const sum = (side: 'added' | 'removed'): number => files.reduce((total, f) => total + (f[side] ?? 0), 0);
-  return { ...diff, files, stat: { files: files.length, added: sum('added'), removed: sum('removed') } };
 }
 
 function addSnapshots(session: Session, group: PetriCommand): void {

@@ -60,6 +60,17 @@ export function createRequest(c: Capabilities, spec: BoxSpec): Record<string, un
 
 /** Creates and starts; whatever fails, or when it is cancelled, no container stays. */
 export async function createBox(client: Client, c: Capabilities, spec: BoxSpec): Promise<Box> {
+  const hadInit = c.hasInit;
+  try {
+    return await createOnce(client, c, spec);
+  } catch (error) {
+    if (!hadInit || !/init binary not found|exec: \\?"(docker-init|catatonit)/i.test(messageOf(error))) throw error;
+    c.hasInit = false;
+    return createOnce(client, c, spec);
+  }
+}
+
+async function createOnce(client: Client, c: Capabilities, spec: BoxSpec): Promise<Box> {
   const request = createRequest(c, spec);
   if (spec.signal?.aborted) throw cancelled('Creating the container');
   let id: string | undefined;

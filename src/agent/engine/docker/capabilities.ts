@@ -47,6 +47,7 @@ export interface Capabilities {
   /** Layers can be loaded alone, naming the ones below that are there (Docker's own image store). */
   loadsLayers: boolean;
   storageDriver: string;
+  /** The engine has an init process for boxes. Some only say so when they are asked for it: then this is corrected. */
   hasInit: boolean;
   memory: boolean;
   cpus: boolean;
@@ -88,6 +89,9 @@ export async function readCapabilities(client: Client): Promise<Capabilities> {
   const snapshotter = (data.DriverStatus ?? []).some((pair) =>
     pair.some((text) => text.startsWith('io.containerd.snapshotter')),
   );
+  const defaultRuntime = data.DefaultRuntime ?? 'runc';
+  // Podman lists every runtime that it has heard of, there or not, and what a request names is not what it takes.
+  const runtimes = Object.entries(data.Runtimes ?? {}).map(([name, r]) => ({ name, ...r }));
   const noCgroups = data.CgroupDriver === 'none';
   return {
     name: podman ? 'Podman' : data.OperatingSystem === 'Docker Desktop' ? 'Docker Desktop' : 'Docker',
@@ -102,8 +106,8 @@ export async function readCapabilities(client: Client): Promise<Capabilities> {
     swap: data.SwapLimit !== false,
     rootless: (data.SecurityOptions ?? []).some((o) => o.includes('rootless')),
     api: Number(/^\d+\.(\d+)$/.exec(v.data.ApiVersion)?.[1] ?? 0),
-    runtimes: Object.entries(data.Runtimes ?? {}).map(([name, r]) => ({ name, ...r })),
-    defaultRuntime: data.DefaultRuntime ?? 'runc',
+    runtimes: runtimes.filter((r) => !podman || r.name === defaultRuntime),
+    defaultRuntime,
   };
 }
 

@@ -17,7 +17,7 @@ const ourTags = 'petri/';
 const atOnce = 8;
 
 /** Names and ids of images. What else is asked for would be part of a request's path and ask for something else. */
-const reference = /^[A-Za-z0-9](?:[A-Za-z0-9_@:+-]|\.(?!\.)|\/(?![./])){0,299}$/;
+const reference = /^[A-Za-z0-9](?:[A-Za-z0-9_@:+-]|\.(?!\.)|\/(?![./])){0,254}$/;
 
 export async function inspectImage(client: Client, ref: string): Promise<ImageInspect | undefined> {
   if (!reference.test(ref)) return undefined;
@@ -27,7 +27,8 @@ export async function inspectImage(client: Client, ref: string): Promise<ImageIn
     } catch (error) {
       if (statusOf(error) === 404) return undefined;
       // A name that can't be one is not here either.
-      if (statusOf(error) === 400 && /invalid reference|repository name/i.test(reasonOf(error))) return undefined;
+      if ([400, 500].includes(statusOf(error) ?? 0) && /invalid reference|repository name/i.test(reasonOf(error)))
+        return undefined;
       throw error;
     }
   });
