@@ -15,7 +15,7 @@ import {
   writeFileSync,
   appendFileSync,
 } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { devNull, tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline/promises';
 import { fileURLToPath } from 'node:url';
@@ -39,6 +39,7 @@ let home;
 let engine;
 let child;
 let ended = false;
+let agentEnded = false;
 
 /** Runs a command; its output is ours unless it is asked for. Rejects on a wrong exit code. */
 function run(command, args, { cwd = root, capture = false, expect = 0, env = {} } = {}) {
@@ -67,18 +68,21 @@ const petri = (args, options) =>
     ...options,
   });
 
-/** Path → kind, mode and hash of everything in a folder: the exact bytes. */
+/** Path → kind, mode and hash of everything in a folder, `.git` included: the exact bytes. */
 function fingerprint(folder) {
   const out = {};
   for (const entry of readdirSync(folder, { withFileTypes: true, recursive: true })) {
     const file = path.join(entry.parentPath, entry.name);
-    const name = path.relative(folder, file);
-    if (name.split(path.sep)[0] === '.git' || entry.isDirectory()) continue;
-    const content = entry.isSymbolicLink() ? readlinkSync(file) : readFileSync(file);
-    out[name] = `${lstatSync(file).mode.toString(8)} ${createHash('sha256').update(content).digest('hex')}`;
+    const content = entry.isDirectory() ? '' : entry.isSymbolicLink() ? readlinkSync(file) : readFileSync(file);
+    const hash = createHash('sha256').update(content).digest('hex');
+    out[path.relative(folder, file)] = `${lstatSync(file).mode.toString(8)} ${hash}`;
   }
-  return JSON.stringify(Object.entries(out).sort());
+  return out;
 }
+
+/** The paths that differ between two fingerprints. */
+const differing = (a, b) => [...new Set([...Object.keys(a), ...Object.keys(b)])].filter((f) => a[f] !== b[f]).sort();
+const same = (a, b) => differing(a, b).length === 0;
 
 function must(condition, promise) {
   if (!condition) throw new Error(`The demo's promise does not hold: ${promise}`);
@@ -105,6 +109,14 @@ async function chooseImage() {
   return debianImage;
 }
 
+/** Runs the project's own tests in the workspace, on this machine; nothing is written. Gives how many passed and failed. */
+function ownTests(work) {
+  const { stdout } = spawnSync(process.execPath, ['--test', '--test-reporter=tap'], { cwd: work, encoding: 'utf8' });
+  const count = (word) => Number(new RegExp(`^# ${word} (\\d+)$`, 'm').exec(stdout)?.[1] ?? NaN);
+  return { passed: count('pass'), failed: count('fail') };
+}
+
+/** How many containers and images carry this run's label. */
 async function objectsLeft(owner) {
   const filter = encodeURIComponent(JSON.stringify({ label: [`dev.petri.owner=${owner}`] }));
   const [containers, images] = await Promise.all([
@@ -138,13 +150,21 @@ async function demo() {
   const settings = path.join(work, 'petri.json');
   writeFileSync(settings, readFileSync(settings, 'utf8').replace(image, used));
   const git = (...args) =>
-    run('git', ['-c', 'user.name=Demo', '-c', 'user.email=demo@example.org', ...args], { cwd: work });
+    run('git', ['-c', 'user.name=Demo', '-c', 'user.email=demo@example.org', ...args], {
+      cwd: work,
+      // Looking must not write: `git diff` would refresh the index, and the demo compares every byte.
+      env: { GIT_OPTIONAL_LOCKS: '0', GIT_CONFIG_GLOBAL: devNull, GIT_CONFIG_NOSYSTEM: '1' },
+    });
   await git('init', '-q', '-b', 'main');
   await git('add', '-A');
   await git('commit', '-q', '-m', 'Invoices in whole cents');
-  appendFileSync(path.join(work, 'src/invoice.js'), '\n// An edit that is not committed.\n');
+  // In the very file that the fix will touch.
+  appendFileSync(path.join(work, 'src/money.js'), '\n// An edit that is not committed.\n');
   writeFileSync(path.join(work, 'notes.txt'), 'A file that git does not know.\n');
-  note(`${work}, with an edit that is not committed and a file that git does not know`);
+  note(work);
+  note('src/money.js has an edit that is not committed, notes.txt is a file that git does not know');
+  const broken = ownTests(work);
+  note(`Its own tests: ${broken.passed} pass, ${broken.failed} fail`);
   const before = fingerprint(work);
 
   step('Three approaches at once, each in a sandbox of its own, all by the same checks');
@@ -154,19 +174,20 @@ async function demo() {
   must(experiment.winner === 'sign', 'the right and smallest approach wins');
   must(runs.ceil.state === 'failed' && runs.ceil.checks[0].tests.failed > 0, 'the one that breaks tests does not');
   must(runs.decimal.rank === 2, 'the right but larger one is second');
-  must(fingerprint(work) === before, 'the workspace is untouched so far');
+  must(same(fingerprint(work), before), 'the workspace is untouched so far, .git included');
 
   step('The winner: checked again in a clean room, then into the workspace');
   await petri(['promote', runs.sign.id, '--yes']);
+  note('What git says in the workspace now:\n');
+  await git('--no-pager', 'diff', '-U0');
   console.log();
-  await git('--no-pager', 'diff', '--stat');
-  await git('--no-pager', 'diff', '-U0', '--', 'src/money.js');
+  const changed = differing(fingerprint(work), before);
+  must(changed.join() === 'src/money.js', 'src/money.js is the only file that changed, .git included');
   const source = readFileSync(path.join(work, 'src/money.js'), 'utf8');
-  must(source.includes('Math.sign(value)'), 'the change is in the workspace');
-  const untouched = ['src/invoice.js', 'notes.txt'].every((f) =>
-    /not committed|does not know/.test(readFileSync(path.join(work, f), 'utf8')),
-  );
-  must(untouched, 'the edit that is not committed and the unknown file are as they were');
+  must(source.includes('Math.sign(value)'), 'the fix is in it');
+  must(source.endsWith('// An edit that is not committed.\n'), 'so is the edit that is not committed');
+  const fixed = ownTests(work);
+  must(broken.failed > 0 && fixed.failed === 0, `its own tests: ${fixed.passed} pass, ${fixed.failed} fail`);
 
   if (keep) {
     note(`Kept as asked: ${work}`);
@@ -174,13 +195,34 @@ async function demo() {
     step('Back out');
     const [promotion] = JSON.parse(await petri(['promotion', 'list', '--json'], { capture: true }));
     await petri(['promotion', 'undo', promotion.id]);
-    must(fingerprint(work) === before, 'every byte of the workspace is as it was');
+    must(same(fingerprint(work), before), 'every byte of the workspace is as it was, the edit included');
+  } else {
+    note('Left in. The copy goes all the same: it was only a copy.');
   }
 
   step('Cleaning up');
   const owner = readFileSync(path.join(home, 'id'), 'utf8').trim();
   await petri(['prune', '--all']);
   must((await objectsLeft(owner)) === 0, 'no container and no image of this demo is left in the engine');
+  const { pid } = JSON.parse(await petri(['agent', 'status', '--json'], { capture: true }));
+  await petri(['agent', 'stop']);
+  agentEnded = pid > 0 && !existsAfter(pid, 10_000);
+  must(agentEnded, 'the agent has ended');
+}
+
+/** Whether a process still lives after at most `ms`. */
+function existsAfter(pid, ms) {
+  const deadline = Date.now() + ms;
+  const pause = new Int32Array(new SharedArrayBuffer(4));
+  for (;;) {
+    try {
+      process.kill(pid, 0);
+    } catch {
+      return false;
+    }
+    if (Date.now() > deadline) return true;
+    Atomics.wait(pause, 0, 0, 50);
+  }
 }
 
 /** Asks on a terminal; elsewhere the answer is yes, and that is said. */
@@ -199,7 +241,7 @@ async function agrees(question) {
 async function cleanUp() {
   if (ended) return;
   ended = true;
-  if (home && existsSync(path.join(home, 'id'))) {
+  if (!agentEnded && home && existsSync(path.join(home, 'id'))) {
     const options = {
       cwd: root,
       env: { ...process.env, PETRI_HOME: home, DOCKER_HOST: engine.dockerHost },
@@ -228,6 +270,8 @@ for (const signal of ['SIGINT', 'SIGTERM']) {
 try {
   await demo();
   await cleanUp();
+  if (keep) note(`Kept: ${path.join(scratch, 'invoice')}`);
+  else must(!existsSync(scratch), 'the temporary folder is gone');
   console.log(`\n${bold('All of it held.')}`);
 } catch (error) {
   if (!ended) {
