@@ -1,25 +1,22 @@
 // `npm run demo`: the main job on a real project, from a fresh clone. It works in a temporary copy, says each step, and leaves nothing behind.
 //   --no-undo   keep the promoted change in the copy, and the copy on disk
 import { spawn, spawnSync } from 'node:child_process';
-import { createHash } from 'node:crypto';
 import {
+  appendFileSync,
   cpSync,
   existsSync,
-  lstatSync,
   mkdtempSync,
   readFileSync,
-  readdirSync,
-  readlinkSync,
   rmSync,
   statSync,
   writeFileSync,
-  appendFileSync,
 } from 'node:fs';
 import { devNull, tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline/promises';
 import { fileURLToPath } from 'node:url';
 import { api, failIn } from './dockerApi.mjs';
+import { differing, fingerprint, livesAfter, ownTests, same } from './demo/look.mjs';
 import { ensureEngine, ensureTestImages } from './engine.mjs';
 
 const root = path.join(path.dirname(fileURLToPath(import.meta.url)), '..');
@@ -37,12 +34,16 @@ const note = (text) => console.log(`   ${text}`);
 let scratch;
 let home;
 let engine;
+let enginePending;
 let child;
 let ended = false;
-let agentEnded = false;
+let agentMayLive = false;
+let stopping = false;
+let held = false;
 
 /** Runs a command; its output is ours unless it is asked for. Rejects on a wrong exit code. */
 function run(command, args, { cwd = root, capture = false, expect = 0, env = {} } = {}) {
+  if (stopping) return new Promise(() => undefined);
   return new Promise((resolve, reject) => {
     child = spawn(command, args, {
       cwd,
@@ -61,28 +62,14 @@ function run(command, args, { cwd = root, capture = false, expect = 0, env = {} 
   });
 }
 
-const petri = (args, options) =>
-  run(process.execPath, [path.join(root, 'dist/petri.js'), ...args], {
+const petri = (args, options) => {
+  agentMayLive = true;
+  return run(process.execPath, [path.join(root, 'dist/petri.js'), ...args], {
     cwd: path.join(scratch, 'invoice'),
     env: { PETRI_HOME: home, DOCKER_HOST: engine.dockerHost },
     ...options,
   });
-
-/** Path → kind, mode and hash of everything in a folder, `.git` included: the exact bytes. */
-function fingerprint(folder) {
-  const out = {};
-  for (const entry of readdirSync(folder, { withFileTypes: true, recursive: true })) {
-    const file = path.join(entry.parentPath, entry.name);
-    const content = entry.isDirectory() ? '' : entry.isSymbolicLink() ? readlinkSync(file) : readFileSync(file);
-    const hash = createHash('sha256').update(content).digest('hex');
-    out[path.relative(folder, file)] = `${lstatSync(file).mode.toString(8)} ${hash}`;
-  }
-  return out;
-}
-
-/** The paths that differ between two fingerprints. */
-const differing = (a, b) => [...new Set([...Object.keys(a), ...Object.keys(b)])].filter((f) => a[f] !== b[f]).sort();
-const same = (a, b) => differing(a, b).length === 0;
+};
 
 function must(condition, promise) {
   if (!condition) throw new Error(`The demo's promise does not hold: ${promise}`);
@@ -109,13 +96,6 @@ async function chooseImage() {
   return debianImage;
 }
 
-/** Runs the project's own tests in the workspace, on this machine; nothing is written. Gives how many passed and failed. */
-function ownTests(work) {
-  const { stdout } = spawnSync(process.execPath, ['--test', '--test-reporter=tap'], { cwd: work, encoding: 'utf8' });
-  const count = (word) => Number(new RegExp(`^# ${word} (\\d+)$`, 'm').exec(stdout)?.[1] ?? NaN);
-  return { passed: count('pass'), failed: count('fail') };
-}
-
 /** How many containers and images carry this run's label. */
 async function objectsLeft(owner) {
   const filter = encodeURIComponent(JSON.stringify({ label: [`dev.petri.owner=${owner}`] }));
@@ -137,7 +117,8 @@ async function demo() {
   }
   await run(process.execPath, ['esbuild.js']);
   note('Petri is built');
-  engine = await ensureEngine({ log: note });
+  enginePending = ensureEngine({ log: note });
+  engine = await enginePending;
   note(`Engine: ${engine.dockerHost}`);
   const used = await chooseImage();
   note(`Image: ${used}`);
@@ -206,23 +187,8 @@ async function demo() {
   must((await objectsLeft(owner)) === 0, 'no container and no image of this demo is left in the engine');
   const { pid } = JSON.parse(await petri(['agent', 'status', '--json'], { capture: true }));
   await petri(['agent', 'stop']);
-  agentEnded = pid > 0 && !existsAfter(pid, 10_000);
-  must(agentEnded, 'the agent has ended');
-}
-
-/** Whether a process still lives after at most `ms`. */
-function existsAfter(pid, ms) {
-  const deadline = Date.now() + ms;
-  const pause = new Int32Array(new SharedArrayBuffer(4));
-  for (;;) {
-    try {
-      process.kill(pid, 0);
-    } catch {
-      return false;
-    }
-    if (Date.now() > deadline) return true;
-    Atomics.wait(pause, 0, 0, 50);
-  }
+  agentMayLive = !(pid > 0) || livesAfter(pid, 10_000);
+  must(!agentMayLive, 'the agent has ended');
 }
 
 /** Asks on a terminal; elsewhere the answer is yes, and that is said. */
@@ -232,6 +198,7 @@ async function agrees(question) {
     return true;
   }
   const asker = createInterface({ input: process.stdin, output: process.stdout });
+  asker.on('SIGINT', () => process.kill(process.pid, 'SIGINT'));
   const answer = await asker.question(`\n   ${bold(question)} [Y/n] `);
   asker.close();
   return !/^n/i.test(answer.trim());
@@ -241,7 +208,8 @@ async function agrees(question) {
 async function cleanUp() {
   if (ended) return;
   ended = true;
-  if (!agentEnded && home && existsSync(path.join(home, 'id'))) {
+  if (agentMayLive) {
+    // A call finds the agent even when it is only just starting.
     const options = {
       cwd: root,
       env: { ...process.env, PETRI_HOME: home, DOCKER_HOST: engine.dockerHost },
@@ -251,30 +219,47 @@ async function cleanUp() {
     spawnSync(process.execPath, [path.join(root, 'dist/petri.js'), 'prune', '--all'], options);
     spawnSync(process.execPath, [path.join(root, 'dist/petri.js'), 'agent', 'stop'], options);
   }
-  if (scratch && !(keep && process.exitCode === undefined)) rmSync(scratch, { recursive: true, force: true });
+  const rest = keep && held ? home : scratch;
+  if (rest) rmSync(rest, { recursive: true, force: true });
   if (engine?.started) {
     console.log('   Stopping the engine that was started for the demo');
     await engine.stop();
   }
 }
 
-for (const signal of ['SIGINT', 'SIGTERM']) {
-  process.on(signal, () => {
-    child?.kill(signal);
-    process.exitCode = 130;
+/** Lets the running command end by itself, so that what it made is known, and stops it by force after a while. */
+async function endChild(signal) {
+  const running = child;
+  if (!running) return;
+  const closed = new Promise((resolve) => running.on('close', resolve));
+  // On a terminal Ctrl-C has reached it already; a second one would mean "at once".
+  if (signal !== 'SIGINT' || !process.stdin.isTTY) running.kill(signal);
+  const force = setTimeout(() => running.kill('SIGKILL'), 15_000);
+  await closed;
+  clearTimeout(force);
+}
+
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) {
+  process.on(signal, async () => {
+    if (stopping) return;
+    stopping = true;
+    await endChild(signal);
+    engine ??= await enginePending?.catch(() => undefined);
     console.log('\nStopped; cleaning up');
-    cleanUp().finally(() => process.exit(130));
+    await cleanUp().catch((error) => console.error(error.message));
+    process.exit(130);
   });
 }
 
 try {
   await demo();
+  held = true;
   await cleanUp();
   if (keep) note(`Kept: ${path.join(scratch, 'invoice')}`);
   else must(!existsSync(scratch), 'the temporary folder is gone');
   console.log(`\n${bold('All of it held.')}`);
 } catch (error) {
-  if (!ended) {
+  if (!stopping) {
     console.error(`\n${error.message}`);
     process.exitCode = 1;
     await cleanUp();
