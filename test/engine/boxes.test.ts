@@ -149,18 +149,14 @@ describe('engine: boxes', () => {
       async (box) => {
         // Every process that can be had, none of which ends by itself or on a signal that it can refuse.
         const handle = await lab.engine.exec(box.id, {
-          command: [
-            'sh',
-            '-c',
-            'trap "" TERM; i=0; while [ $i -lt 100 ]; do (trap "" TERM; while :; do sleep 500; done) & i=$((i+1)); done; wait',
-          ],
+          command: ['sh', '-c', 'trap "" TERM; i=0; while [ $i -lt 100 ]; do sleep 500 & i=$((i+1)); done; wait'],
         });
         const ended = finish(handle);
         await until(
           'the limit is reached',
           async () => {
             const stats = await lab.engine.stats(box.id);
-            return stats.pids >= 39 && (stats.pidsDenied ?? 0) > 0;
+            return stats.pids >= 35 && (stats.pidsDenied ?? 0) > 0;
           },
           30_000,
         );
@@ -305,8 +301,8 @@ describe('engine: boxes', () => {
       );
       const seen: string[] = [];
       for await (const e of unpackTar(await lab.engine.getArchive(box.id, '/tmp/w'), { maxBytes: 1000 }))
-        seen.push(`${e.path} ${e.mode.toString(8)} ${e.uid}:${e.gid} ${e.size}`);
-      assert.deepEqual(seen, ['w/ 750 12:34 0', `${odd} 640 12:34 3`]);
+        seen.push(`${e.path.replace(/\/$/, '')} ${e.mode.toString(8)} ${e.uid}:${e.gid} ${e.size}`);
+      assert.deepEqual(seen, ['w 750 12:34 0', `${odd} 640 12:34 3`]);
       await assert.rejects(lab.engine.getArchive(box.id, '/nowhere'), fails('not-found', /nowhere/));
       await assert.rejects(lab.engine.putArchive(box.id, '/nowhere', packTar([])), fails('not-found'));
       await assert.rejects(

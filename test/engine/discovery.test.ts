@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { execFileSync } from 'node:child_process';
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import http from 'node:http';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -219,6 +220,63 @@ describe('engine: discovery', () => {
       await assert.rejects(discover({ DOCKER_HOST: `tcp://127.0.0.1:${port}` }), fails('no-engine'));
       server.close();
     }
+  });
+
+  it('believes no runtime of Podman but its usual one: it lists all that it has heard of', async () => {
+    // As Podman 4.3 answers on a machine that has runc alone.
+    const answers: Record<string, unknown> = {
+      '/_ping': 'OK',
+      '/version': { Version: '4.3.1', ApiVersion: '1.41', Components: [{ Name: 'Podman Engine', Version: '4.3.1' }] },
+      '/info': {
+        OSType: 'linux',
+        Driver: 'overlay',
+        InitBinary: '',
+        MemoryLimit: true,
+        CpuCfsQuota: true,
+        PidsLimit: true,
+        DefaultRuntime: 'runc',
+        Runtimes: {
+          crun: { path: '/usr/bin/crun' },
+          kata: { path: '/usr/bin/kata-runtime' },
+          runc: { path: '/usr/bin/runc' },
+          runsc: { path: '/usr/bin/runsc' },
+        },
+      },
+    };
+    const server = http.createServer((request, response) =>
+      response.end(JSON.stringify(answers[(request.url ?? '').split('?')[0] ?? ''] ?? {})),
+    );
+    const port = await new Promise<number>((resolve) =>
+      server.listen(0, '127.0.0.1', () => resolve((server.address() as net.AddressInfo).port)),
+    );
+    await discover({ DOCKER_HOST: `tcp://127.0.0.1:${port}` });
+    const engine = found.at(-1)?.engine;
+    const report = await engine?.report();
+    assert.deepEqual([report?.name, report?.tiers], ['Podman', ['container']]);
+    const image = {
+      id: `sha256:${'0'.repeat(64)}`,
+      ref: 'x',
+      labels: {},
+      user: '',
+      env: [],
+      workdir: '',
+      sizeBytes: 0,
+      layers: 1,
+      createdAt: '',
+    };
+    const spec = {
+      name: 'x',
+      image,
+      labels: {},
+      network: 'none',
+      tier: 'gvisor',
+      env: {},
+      workdir: '/',
+      user: '',
+    } as const;
+    await assert.rejects(async () => engine?.createBox({ ...spec, env: {} }), fails('unsupported', /gVisor/));
+    engine?.dispose();
+    server.close();
   });
 
   it('speaks tcp, and TLS with the certificates of the environment and of a context', async () => {

@@ -6,7 +6,7 @@ import { statusOf, reasonOf } from './errors';
 
 export async function putArchive(client: Client, id: string, path: string, tar: Readable): Promise<void> {
   try {
-    await client.docker.getContainer(id).putArchive(tar, { path });
+    await client.docker.getContainer(id).putArchive(tar, { path, copyUIDGID: false });
   } catch (error) {
     // What broke the stream says more than that it broke.
     if (tar.errored) throw client.error(tar.errored, 'unpacking an archive');

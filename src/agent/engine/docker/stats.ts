@@ -48,14 +48,17 @@ export async function readStats(host: ExecHost, api: number): Promise<BoxStats> 
   }
 }
 
+/** How many tasks it takes to start a command in a box: runtimes come with several threads. */
+const startNeeds = 12;
+
 function merge(told: z.infer<typeof statsInput> | undefined, inside: Probe): BoxStats {
   const memory = told?.memory_stats;
   const cache = memory?.stats?.['inactive_file'] ?? memory?.stats?.['total_inactive_file'] ?? 0;
   const pids = told?.pids_stats?.current ?? inside.pids ?? 0;
   const limit = told?.pids_stats?.limit ?? inside.pidsLimit ?? 0;
   const peaks = [memory?.max_usage, inside.peak].filter((n) => typeof n === 'number');
-  // At its limit nothing can be started in there to look, which is itself the answer.
-  const full = limit > 0 && limit < 2 ** 31 && pids >= limit ? 1 : null;
+  // Near its limit nothing can be started in there to look, which is itself the answer.
+  const full = inside.pids === null && limit > 0 && limit < 2 ** 31 && limit - pids < startNeeds ? 1 : null;
   return {
     cpuSeconds: told?.cpu_stats?.cpu_usage?.total_usage
       ? told.cpu_stats.cpu_usage.total_usage / 1e9
