@@ -238,6 +238,7 @@ export class Environments {
         open: () => packTar(treeEntries(store, files, workspacePrefix, owner)),
         removals: notReplaced(removals, files).map((p) => `${workspacePrefix}/${p}` as BytePath),
         sizeHint: 0,
+        owner,
         ...optional(request),
       });
       this.last.set(request.workspace, small.id);
@@ -304,6 +305,7 @@ export class Environments {
           ),
         removals: [],
         sizeHint: 0,
+        owner,
         ...optional(request),
       });
       this.settleLater(image, meta, key, tag, request.workspace);
